@@ -1,7 +1,7 @@
 """The `omoide` command.
 
-`app` is the command group, `shell` has what every command shares (settings, options, exit codes), `output`
-prints, and the other modules hold the commands by subject. Modules are imported when a command runs.
+`app` is the command group, `shell` has what every command shares (settings, options, exit codes, output), and
+the other modules hold the commands by subject. Modules are imported when a command runs.
 """
 
 from __future__ import annotations

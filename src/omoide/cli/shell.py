@@ -1,15 +1,13 @@
-"""Print results, and parse and format times.
+"""Settings, common options, exit codes, output and times: what every command shares.
+
+An option overrides its environment variable, which overrides the default. An empty value means none: it lifts
+the restriction to one agent, project or session.
 
 Times are ISO dates or times (`2026-05-08`, `2026-05-08T13:56`; UTC unless a zone is given), or durations from
 now (`7d`, `12h`, `1w2d`).
 
 Stored text is untrusted: everything printed goes through `sanitize`, so that no memory can move the cursor,
 change colours or imitate the command's own output.
-
-Settings, common options, exit codes, and the context that every command gets.
-
-An option overrides its environment variable, which overrides the default. An empty value means none: it lifts
-the restriction to one agent, project or session.
 """
 
 from __future__ import annotations
@@ -40,60 +38,40 @@ if TYPE_CHECKING:
 
     from omoide.stores.async_store import AsyncStore
 
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_PART = re.compile(r"(\d{1,9})([smhdw])")
-_WORD = re.compile(r"[^\n\t ]+")
-_DURATION = re.compile(r"(?:\d{1,9}[smhdw])+")
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-_REMEDY = "write a date like 2026-05-08, a time like 2026-05-08T13:56, or a duration like 7d, 12h or 30m"
-
-
-def parse_future_time(text: str, now: int, field: str) -> int:
-    """Parse a time into milliseconds; a duration counts forward from now."""
-    return _parse_time(text, now, 1, field)
-
-
-def parse_past_time(text: str, now: int, field: str) -> int:
-    """Parse a time into milliseconds; a duration counts back from now."""
-    return _parse_time(text, now, -1, field)
-
-
-def parse_end_time(text: str, now: int, field: str) -> int:
-    """Parse a time like `parse_past_time`; a date means the end of that day."""
-    start = _parse_time(text, now, -1, field)
-    return start + 86_400_000 - 1 if _DAY.fullmatch(text.strip()) else start
-
-
-def _parse_time(text: str, now: int, sign: int, field: str) -> int:
-    stripped = text.strip()
-    if _DURATION.fullmatch(stripped):
-        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(stripped))
-        time = now + sign * seconds * 1000
-    else:
-        try:
-            parsed = datetime.fromisoformat(stripped)
-        except ValueError:
-            raise Invalid(field, f"is {text!r}", _REMEDY) from None
-        time = int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
-    if time < 0:
-        raise Invalid(field, f"is {text!r}, before 1970", _REMEDY)
-    if time > clock.MAX_TIMESTAMP:
-        raise Invalid(field, f"is {text!r}, after the year 9999", _REMEDY)
-    return time
-
-
-def format_time(at: int | None) -> str:
-    """Return a time in milliseconds as text."""
-    if at is None:
-        return ""
-    try:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).strftime("%Y-%m-%d %H:%M:%SZ")
-    except OverflowError:
-        return str(at)
-
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ProgressCallback = Callable[[str, int, int | None], None]
+
+OK = 0
+NOT_FOUND = 1
+"""Exit code: the thing does not exist, nothing was found, or `doctor` or `validate` found a problem."""
+INVALID_USAGE = 2
+"""Exit code: the command line is invalid."""
+CONFLICT = 3
+"""Exit code: the entry has another revision, or an idempotency key was used before."""
+FAILED = 4
+"""Exit code: the store, a model or an embedder failed."""
+INTERRUPTED = 130
+
+REPOSITORY = "repository"
+"""Origin of a project that was found as the repository around the working directory."""
+SETTING_NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
+
+_SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
+"""A value that begins so is a server's URL even if its slashes are missing, and never a file name."""
+
+_OPTIONS = {
+    "store": ("URL", "The store: a URL or the path of its file."),
+    "namespace": ("NAME", "The namespace."),
+    "agent": ("ID", "The agent whose memory it is; '' for any."),
+    "project": ("ID", "The project; '' for any. Usually the repository you are in."),
+    "session": ("ID", "The session; usually any."),
+    "embedder": ("NAME", "auto, minilm, static, none or provider:model."),
+}
+
+COUNT = click.IntRange(max=2**31 - 1)
+"""Type of numeric options; the lower limit depends on the option, the upper one catches typing errors."""
 
 UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that a terminal interprets or does not show."""
@@ -101,6 +79,270 @@ ROW_WIDTH = 200
 """Number of characters of a memory in a table row."""
 _MIN_COLUMN_WIDTH = 10
 """Narrowest readable column; a table may become wider than the terminal."""
+
+_CODES: tuple[tuple[type[OmoideError], int], ...] = (
+    (NotFound, NOT_FOUND),
+    (Conflict, CONFLICT),
+    (Invalid, INVALID_USAGE),
+    (MissingExtra, INVALID_USAGE),
+    (OmoideError, FAILED),
+)
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_PART = re.compile(r"(\d{1,9})([smhdw])")
+_WORD = re.compile(r"[^\n\t ]+")
+_DURATION = re.compile(r"(?:\d{1,9}[smhdw])+")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME_REMEDY = "write a date like 2026-05-08, a time like 2026-05-08T13:56, or a duration like 7d, 12h or 30m"
+
+
+class CliSetting(NamedTuple):
+    """Value and where it comes from."""
+
+    value: str | None
+    origin: str
+
+
+class CliSettings(NamedTuple):
+    """Settings that select a store and a scope."""
+
+    store: CliSetting
+    embedder: CliSetting
+    namespace: CliSetting
+    agent: CliSetting
+    project: CliSetting
+    session: CliSetting
+
+    @property
+    def scope(self) -> Scope:
+        """Scope that commands use."""
+        return Scope(
+            namespace=self.namespace.value or DEFAULT_NAMESPACE,
+            agent_id=self.agent.value,
+            project_id=self.project.value,
+            session_id=self.session.value,
+        )
+
+
+def environment_variable(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"OMOIDE_{name.upper()}"
+
+
+def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> CliSettings:
+    """Return the settings of a command.
+
+    Args:
+        options: options given on the command line, without dashes.
+        environment: environment variables.
+        folder: working directory; its repository is the default project.
+    """
+    defaults = {
+        "store": CliSetting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
+        "embedder": CliSetting("auto", "default"),
+        "namespace": CliSetting(DEFAULT_NAMESPACE, "default"),
+        "agent": CliSetting("default", "default"),
+        "project": _project_setting(folder),
+        "session": CliSetting(None, "default"),
+    }
+    settings = {
+        name: _explicit_setting(name, options, environment) or defaults[name] for name in SETTING_NAMES
+    }
+    if settings["store"].value:
+        settings["store"] = settings["store"]._replace(value=store_url(settings["store"].value))
+    else:
+        settings["store"] = defaults["store"]
+    return CliSettings(**settings)
+
+
+def _explicit_setting(
+    name: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> CliSetting | None:
+    if name in options:
+        return CliSetting(options[name] or None, f"--{name}")
+    if environment_variable(name) in environment:
+        return CliSetting(environment[environment_variable(name)] or None, environment_variable(name))
+    return None
+
+
+def _data_folder(environment: Mapping[str, str]) -> Path:
+    user = environment.get("XDG_DATA_HOME") or environment.get("LOCALAPPDATA")
+    return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
+
+
+def store_url(url_or_path: str) -> str:
+    """Return the URL of a store; a path becomes a `sqlite:///` URL."""
+    if "://" in url_or_path or url_or_path.partition(":")[0] in _SERVER_SCHEMES:
+        return url_or_path
+    path = Path(url_or_path)
+    if not url_or_path.startswith("~"):  # open_store expands the user
+        path = path.absolute()
+    return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"
+
+
+def _project_setting(folder: Path) -> CliSetting:
+    for directory in (folder, *folder.parents):
+        if (directory / ".git").exists():
+            return CliSetting(str(directory), REPOSITORY)
+    return CliSetting(None, "default")
+
+
+class CommandContext(NamedTuple):
+    """Settings and output format of a command."""
+
+    settings: CliSettings
+    json: bool
+
+    @property
+    def scope(self) -> Scope:
+        """Scope of the settings."""
+        return self.settings.scope
+
+    @contextmanager
+    def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:
+        """Open the store of the settings.
+
+        Args:
+            create: create the store if it does not exist; otherwise raise `NotFound`.
+            load_embedder: load the embedder, for commands that embed text.
+        """
+        from omoide.stores.factory import open_store
+
+        url = self.settings.store.value or ""
+        file = store_file(url)
+        if file is not None and not file.exists():
+            if not create:
+                raise NotFound("store", url, "remember something first, or name another with --store")
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        embedder = self.settings.embedder.value if load_embedder else None
+        with open_store(url, embedder=embedder or "none") as store:
+            yield store
+
+    def with_store(self, store: str, option: str) -> CommandContext:
+        """Return a context with another store, named by an option."""
+        setting = CliSetting(store_url(store), option)
+        return self._replace(settings=self.settings._replace(store=setting))
+
+    def print_result(self, result: Any, show: Callable[[], None]) -> None:
+        """Print a result: as JSON with `--json`, else by calling `show`."""
+        if self.json:
+            print_json(result)
+        else:
+            show()
+
+    def print_nothing_found(self) -> None:
+        """Print that nothing was found, and which project was searched."""
+        click.echo("Nothing found.", err=True)
+        project = self.settings.project
+        if project.origin == REPOSITORY:
+            path = sanitize(project.value or "")
+            click.echo(f"Looked in project {path} only; --project '' looks everywhere.", err=True)
+
+
+def store_file(url: str) -> Path | None:
+    """Return the file of a SQLite URL; None for other stores."""
+    from omoide.stores.sqlite.store import path_of
+
+    return path_of(url) if url.partition(":")[0].lower() == "sqlite" else None
+
+
+def common_options() -> list[click.Option]:
+    """Return the options that all commands have."""
+    flag = click.Option(
+        ["--json"], is_flag=True, default=None, help="Print JSON.", expose_value=False, callback=_store_option
+    )
+    return [flag] + [
+        click.Option([f"--{name}"], metavar=metavar, help=text, expose_value=False, callback=_store_option)
+        for name, (metavar, text) in _OPTIONS.items()
+    ]
+
+
+def _store_option(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep a common option; one after the command is parsed later, and overrides one before it."""
+    options = ctx.ensure_object(dict)
+    if value is not None and parameter.name is not None:
+        options[parameter.name] = value
+
+
+def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Return a decorator that makes a command of a function.
+
+    The function gets a `CommandContext` first, and returns an exit code, or None for success.
+
+    Args:
+        name: name of the command.
+        examples: command lines for the help.
+    """
+
+    def make(function: Callable[..., int | None]) -> click.Command:
+        @wraps(function)
+        def run(**parameters: Any) -> int | None:
+            options = dict(click.get_current_context().ensure_object(dict))
+            as_json = bool(options.pop("json", False))
+            settings = resolve_settings(options, os.environ, Path.cwd())
+            return function(CommandContext(settings, as_json), **parameters)
+
+        click_command = click.command(name, epilog=format_examples(*examples))(run)
+        own_options = {name for parameter in click_command.params for name in parameter.opts}
+        click_command.params += [option for option in common_options() if own_options.isdisjoint(option.opts)]
+        return click_command
+
+    return make
+
+
+def format_examples(*lines: str) -> str:
+    """Return examples for the help: each on its own line, never wrapped."""
+    return "\n".join(["\b", "Examples:", *(f"  $ {line}" for line in lines)])
+
+
+def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--apply` and `--dry-run` to a command, which gets `apply`."""
+
+    @wraps(function)
+    def run(*args: Any, apply: bool, dry_run: bool, **kwargs: Any) -> Any:
+        if apply and dry_run:
+            raise Invalid("--apply", "comes with --dry-run", "choose one of them")
+        return function(*args, apply=apply, **kwargs)
+
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only show it, as without --apply."),
+        click.option("--apply", is_flag=True, help="Do it; without this, only show what would happen."),
+    ):
+        run = option(run)
+    return run
+
+
+def exit_code(error: OmoideError) -> int:
+    """Return the exit code of an error."""
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def format_error(error: object) -> str:
+    """Return an error's message on one line, without the passwords of URLs."""
+    from omoide.service.problems import error_line
+
+    return error_line(error)
+
+
+def read_stdin() -> str:
+    """Read standard input, without the last line break."""
+    try:
+        return sys.stdin.buffer.read().decode().rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise Invalid("standard input", "is not UTF-8", "convert it first") from error
+
+
+def report_error(line: str, code: int) -> int:
+    """Print a line on standard error; return the exit code."""
+    click.echo(f"omoide: {sanitize(line)}", err=True)
+    return code
+
+
+def run_async(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a coroutine function in an event loop of its own, and return its result."""
+    import anyio  # commands that do not need a loop start faster without it
+
+    return anyio.run(partial(function, *args, **kwargs))
 
 
 def sanitize(text: str) -> str:
@@ -261,297 +503,45 @@ def print_tree(tree: Tree) -> None:
     Console(file=terminal, highlight=False, width=None if terminal.isatty() else 200).print(tree)
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
+def parse_future_time(text: str, now: int, field: str) -> int:
+    """Parse a time into milliseconds; a duration counts forward from now."""
+    return _parse_time(text, now, 1, field)
 
 
-def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--apply` and `--dry-run` to a command, which gets `apply`."""
-
-    @wraps(function)
-    def run(*args: Any, apply: bool, dry_run: bool, **kwargs: Any) -> Any:
-        if apply and dry_run:
-            raise Invalid("--apply", "comes with --dry-run", "choose one of them")
-        return function(*args, apply=apply, **kwargs)
-
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Only show it, as without --apply."),
-        click.option("--apply", is_flag=True, help="Do it; without this, only show what would happen."),
-    ):
-        run = option(run)
-    return run
+def parse_past_time(text: str, now: int, field: str) -> int:
+    """Parse a time into milliseconds; a duration counts back from now."""
+    return _parse_time(text, now, -1, field)
 
 
-OK = 0
-NOT_FOUND = 1
-"""Exit code: the thing does not exist, nothing was found, or `doctor` or `validate` found a problem."""
-INVALID_USAGE = 2
-"""Exit code: the command line is invalid."""
-CONFLICT = 3
-"""Exit code: the entry has another revision, or an idempotency key was used before."""
-FAILED = 4
-"""Exit code: the store, a model or an embedder failed."""
-INTERRUPTED = 130
-
-_CODES: tuple[tuple[type[OmoideError], int], ...] = (
-    (NotFound, NOT_FOUND),
-    (Conflict, CONFLICT),
-    (Invalid, INVALID_USAGE),
-    (MissingExtra, INVALID_USAGE),
-    (OmoideError, FAILED),
-)
+def parse_end_time(text: str, now: int, field: str) -> int:
+    """Parse a time like `parse_past_time`; a date means the end of that day."""
+    start = _parse_time(text, now, -1, field)
+    return start + 86_400_000 - 1 if _DAY.fullmatch(text.strip()) else start
 
 
-def exit_code(error: OmoideError) -> int:
-    """Return the exit code of an error."""
-    return next(code for kind, code in _CODES if isinstance(error, kind))
-
-
-def format_error(error: object) -> str:
-    """Return an error's message on one line, without the passwords of URLs."""
-    from omoide.service.problems import error_line
-
-    return error_line(error)
-
-
-def read_stdin() -> str:
-    """Read standard input, without the last line break."""
-    try:
-        return sys.stdin.buffer.read().decode().rstrip("\n")
-    except UnicodeDecodeError as error:
-        raise Invalid("standard input", "is not UTF-8", "convert it first") from error
-
-
-def report_error(line: str, code: int) -> int:
-    """Print a line on standard error; return the exit code."""
-    click.echo(f"omoide: {sanitize(line)}", err=True)
-    return code
-
-
-def run_async(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a coroutine function in an event loop of its own, and return its result."""
-    import anyio  # commands that do not need a loop start faster without it
-
-    return anyio.run(partial(function, *args, **kwargs))
-
-
-REPOSITORY = "repository"
-"""Origin of a project that was found as the repository around the working directory."""
-SETTING_NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
-
-
-class CliSetting(NamedTuple):
-    """Value and where it comes from."""
-
-    value: str | None
-    origin: str
-
-
-class CliSettings(NamedTuple):
-    """Settings that select a store and a scope."""
-
-    store: CliSetting
-    embedder: CliSetting
-    namespace: CliSetting
-    agent: CliSetting
-    project: CliSetting
-    session: CliSetting
-
-    @property
-    def scope(self) -> Scope:
-        """Scope that commands use."""
-        return Scope(
-            namespace=self.namespace.value or DEFAULT_NAMESPACE,
-            agent_id=self.agent.value,
-            project_id=self.project.value,
-            session_id=self.session.value,
-        )
-
-
-def environment_variable(name: str) -> str:
-    """Return the environment variable of a setting."""
-    return f"OMOIDE_{name.upper()}"
-
-
-def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str], folder: Path) -> CliSettings:
-    """Return the settings of a command.
-
-    Args:
-        options: options given on the command line, without dashes.
-        environment: environment variables.
-        folder: working directory; its repository is the default project.
-    """
-    defaults = {
-        "store": CliSetting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
-        "embedder": CliSetting("auto", "default"),
-        "namespace": CliSetting(DEFAULT_NAMESPACE, "default"),
-        "agent": CliSetting("default", "default"),
-        "project": _project_setting(folder),
-        "session": CliSetting(None, "default"),
-    }
-    settings = {
-        name: _explicit_setting(name, options, environment) or defaults[name] for name in SETTING_NAMES
-    }
-    if settings["store"].value:
-        settings["store"] = settings["store"]._replace(value=store_url(settings["store"].value))
+def _parse_time(text: str, now: int, sign: int, field: str) -> int:
+    stripped = text.strip()
+    if _DURATION.fullmatch(stripped):
+        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(stripped))
+        time = now + sign * seconds * 1000
     else:
-        settings["store"] = defaults["store"]
-    return CliSettings(**settings)
+        try:
+            parsed = datetime.fromisoformat(stripped)
+        except ValueError:
+            raise Invalid(field, f"is {text!r}", _TIME_REMEDY) from None
+        time = int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+    if time < 0:
+        raise Invalid(field, f"is {text!r}, before 1970", _TIME_REMEDY)
+    if time > clock.MAX_TIMESTAMP:
+        raise Invalid(field, f"is {text!r}, after the year 9999", _TIME_REMEDY)
+    return time
 
 
-def _explicit_setting(
-    name: str, options: Mapping[str, str], environment: Mapping[str, str]
-) -> CliSetting | None:
-    if name in options:
-        return CliSetting(options[name] or None, f"--{name}")
-    if environment_variable(name) in environment:
-        return CliSetting(environment[environment_variable(name)] or None, environment_variable(name))
-    return None
-
-
-def _data_folder(environment: Mapping[str, str]) -> Path:
-    user = environment.get("XDG_DATA_HOME") or environment.get("LOCALAPPDATA")
-    return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
-
-
-_SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
-"""A value that begins so is a server's URL even if its slashes are missing, and never a file name."""
-
-
-def store_url(url_or_path: str) -> str:
-    """Return the URL of a store; a path becomes a `sqlite:///` URL."""
-    if "://" in url_or_path or url_or_path.partition(":")[0] in _SERVER_SCHEMES:
-        return url_or_path
-    path = Path(url_or_path)
-    if not url_or_path.startswith("~"):  # open_store expands the user
-        path = path.absolute()
-    return f"sqlite:///{quote(path.as_posix(), safe='/:', errors='surrogatepass')}"
-
-
-def _project_setting(folder: Path) -> CliSetting:
-    for directory in (folder, *folder.parents):
-        if (directory / ".git").exists():
-            return CliSetting(str(directory), REPOSITORY)
-    return CliSetting(None, "default")
-
-
-_OPTIONS = {
-    "store": ("URL", "The store: a URL or the path of its file."),
-    "namespace": ("NAME", "The namespace."),
-    "agent": ("ID", "The agent whose memory it is; '' for any."),
-    "project": ("ID", "The project; '' for any. Usually the repository you are in."),
-    "session": ("ID", "The session; usually any."),
-    "embedder": ("NAME", "auto, minilm, static, none or provider:model."),
-}
-
-
-COUNT = click.IntRange(max=2**31 - 1)
-"""Type of numeric options; the lower limit depends on the option, the upper one catches typing errors."""
-
-
-class CommandContext(NamedTuple):
-    """Settings and output format of a command."""
-
-    settings: CliSettings
-    json: bool
-
-    @property
-    def scope(self) -> Scope:
-        """Scope of the settings."""
-        return self.settings.scope
-
-    @contextmanager
-    def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:
-        """Open the store of the settings.
-
-        Args:
-            create: create the store if it does not exist; otherwise raise `NotFound`.
-            load_embedder: load the embedder, for commands that embed text.
-        """
-        from omoide.stores.factory import open_store
-
-        url = self.settings.store.value or ""
-        file = store_file(url)
-        if file is not None and not file.exists():
-            if not create:
-                raise NotFound("store", url, "remember something first, or name another with --store")
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        embedder = self.settings.embedder.value if load_embedder else None
-        with open_store(url, embedder=embedder or "none") as store:
-            yield store
-
-    def with_store(self, store: str, option: str) -> CommandContext:
-        """Return a context with another store, named by an option."""
-        setting = CliSetting(store_url(store), option)
-        return self._replace(settings=self.settings._replace(store=setting))
-
-    def print_result(self, result: Any, show: Callable[[], None]) -> None:
-        """Print a result: as JSON with `--json`, else by calling `show`."""
-        if self.json:
-            print_json(result)
-        else:
-            show()
-
-    def print_nothing_found(self) -> None:
-        """Print that nothing was found, and which project was searched."""
-        click.echo("Nothing found.", err=True)
-        project = self.settings.project
-        if project.origin == REPOSITORY:
-            path = sanitize(project.value or "")
-            click.echo(f"Looked in project {path} only; --project '' looks everywhere.", err=True)
-
-
-def store_file(url: str) -> Path | None:
-    """Return the file of a SQLite URL; None for other stores."""
-    from omoide.stores.sqlite.store import path_of
-
-    return path_of(url) if url.partition(":")[0].lower() == "sqlite" else None
-
-
-def common_options() -> list[click.Option]:
-    """Return the options that all commands have."""
-    flag = click.Option(
-        ["--json"], is_flag=True, default=None, help="Print JSON.", expose_value=False, callback=_store_option
-    )
-    return [flag] + [
-        click.Option([f"--{name}"], metavar=metavar, help=text, expose_value=False, callback=_store_option)
-        for name, (metavar, text) in _OPTIONS.items()
-    ]
-
-
-def _store_option(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep a common option; one after the command is parsed later, and overrides one before it."""
-    options = ctx.ensure_object(dict)
-    if value is not None and parameter.name is not None:
-        options[parameter.name] = value
-
-
-def command(name: str, *examples: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Return a decorator that makes a command of a function.
-
-    The function gets a `CommandContext` first, and returns an exit code, or None for success.
-
-    Args:
-        name: name of the command.
-        examples: command lines for the help.
-    """
-
-    def make(function: Callable[..., int | None]) -> click.Command:
-        @wraps(function)
-        def run(**parameters: Any) -> int | None:
-            options = dict(click.get_current_context().ensure_object(dict))
-            as_json = bool(options.pop("json", False))
-            settings = resolve_settings(options, os.environ, Path.cwd())
-            return function(CommandContext(settings, as_json), **parameters)
-
-        click_command = click.command(name, epilog=format_examples(*examples))(run)
-        own_options = {name for parameter in click_command.params for name in parameter.opts}
-        click_command.params += [option for option in common_options() if own_options.isdisjoint(option.opts)]
-        return click_command
-
-    return make
-
-
-def format_examples(*lines: str) -> str:
-    """Return examples for the help: each on its own line, never wrapped."""
-    return "\n".join(["\b", "Examples:", *(f"  $ {line}" for line in lines)])
+def format_time(at: int | None) -> str:
+    """Return a time in milliseconds as text."""
+    if at is None:
+        return ""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).strftime("%Y-%m-%d %H:%M:%SZ")
+    except OverflowError:
+        return str(at)

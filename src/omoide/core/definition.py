@@ -1,17 +1,14 @@
-"""Routes, execution of instructions, and strategies.
+"""Define agents: their routes, strategies and plugins, and how instructions are run.
+
+A definition is the code that all agents of a kind share: schema of the state, plugins, actions, routes,
+strategy and hooks. It is validated once, when it is made, and serves any number of agents.
 
 If several routes match a signal, they run in this order: the more specific pattern, the higher priority, the
 one registered earlier.
 
-An action that fails raises nothing: an `Error` directive reports it, and the agent stays as it was.
-
 A strategy turns instructions into a new agent and directives. `Direct` runs them one after the other and has
-no state of its own.
-
-Plugins, and the definition that all agents of a kind share.
-
-A definition is the code of an agent: schema of the state, plugins, actions, routes, strategy and hooks. It is
-validated once, when it is made, and serves any number of agents.
+no state of its own. An action that fails raises nothing: an `Error` directive reports it, and the agent stays
+as it was.
 
 A plugin owns one key of the state, its slice. It may offer actions, route and watch signals, and write the
 agent's memory, identity and thread when it is mounted. Plugins are pure: effects are directives that their
@@ -62,9 +59,16 @@ from omoide.errors import (
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
-
 STRATEGY_PRIORITY, AGENT_PRIORITY, PLUGIN_PRIORITY = 50, 0, -10
 STRATEGY_CMD, STRATEGY_TICK = "strategy_cmd", "strategy_tick"
+
+Migration = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
+"""Converts the state of the given version to the state of the next one."""
+
+Outcome = tuple["Agent", list[Directive]]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ABSENT = object()
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,14 +122,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+RouteLike = Route | tuple[str, Any] | tuple[str, Any, int]
+
+
 def as_routes(likes: object, owner: str, priority: int) -> tuple[Route, ...]:
     """Build routes from a list of the forms that `Route.of` takes."""
     if isinstance(likes, (str, bytes)) or not isinstance(likes, Sequence):
         raise WrongType(f"routes of {owner}", "a list of (pattern, target)", likes)
     return tuple(Route.of(like, owner, priority) for like in likes)
-
-
-RouteLike = Route | tuple[str, Any] | tuple[str, Any, int]
 
 
 def matching_routes(routes: Iterable[Route], signal_type: str) -> list[Route]:
@@ -269,9 +273,6 @@ def _with_defaults(action: Action, instruction: Instruction, params: dict[str, A
     return Instruction(action=action.name, params=complete, target=action)
 
 
-Outcome = tuple["Agent", list[Directive]]
-
-
 @runtime_checkable
 class Strategy(Protocol):
     """A way to execute commands. `init` may run more than once and must be idempotent."""
@@ -352,9 +353,6 @@ class Direct:
 
 def _append_to_thread(agent: Agent, kind: str, payload: dict[str, Any]) -> Agent:
     return THREAD.put(agent, THREAD.get_or_new(agent).append({"kind": kind, "payload": payload}))
-
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Externalize(Value, frozen=True, kw_only=True):
@@ -591,12 +589,6 @@ def select_default_plugins(overrides: DefaultPluginOverrides = None) -> list[Plu
             )
         plugins.append(plugin)
     return plugins
-
-
-_ABSENT = object()
-
-Migration = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
-"""Converts the state of the given version to the state of the next one."""
 
 
 class DefinitionFields(TypedDict, total=False):

@@ -1,15 +1,4 @@
-"""A persistent list that changes without copying its items.
-
-Items are in small chunks, stored in an `immutables.Map` under numbers that never change; the last few items
-are in a tail. A change copies one chunk and shares everything else with the older version. A list that only
-grew has its chunks numbered in order; once a chunk was split or removed, a spine has the order of the
-numbers.
-
-Because numbers are stable, an index from an item's id to its chunk survives insertions and removals: finding,
-changing and removing by id do not depend on the length. The index is built by the first search by id and
-maintained from then on.
-
-Deeply frozen maps, lists and sets, and the limits of what they hold.
+"""Deeply frozen maps, lists and sets, and the limits of what they hold.
 
 `freeze` copies the data of a caller: a dict becomes a `FrozenMap`, a list or tuple a `FrozenList`, a set a
 frozenset. Both containers are a Mapping or a Sequence, equal a dict or list with the same items, share
@@ -20,6 +9,13 @@ Maps have no order of their own: their keys are sorted wherever a map is printed
 
 Every map and list knows its depth, because deep data can be built from shallow frozen parts. One that would
 become too deep is refused, so all frozen data can be compared, printed and encoded recursively.
+
+Lists are built on `Vector`, a persistent sequence. Its items are in small chunks, stored in an
+`immutables.Map` under numbers that never change; the last few items are in a tail. A change copies one chunk
+and shares everything else with the older version. A list that only grew has its chunks numbered in order;
+once a chunk was split or removed, a spine has the order of the numbers. Because numbers are stable, an index
+from an item's id to its chunk survives insertions and removals: finding, changing and removing by id do not
+depend on the length. The index is built by the first search by id and maintained from then on.
 """
 
 from __future__ import annotations
@@ -51,16 +47,117 @@ from immutables import Map
 from omoide.errors import Invalid, Unsupported, WrongType
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S", bound=type)
 
+MAX_INPUT_DEPTH = 64  # of data that is frozen in one call
+MAX_STORED_DEPTH = 2 * MAX_INPUT_DEPTH  # of data that is built from frozen parts
+MAX_NODES = 10_000_000
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1
 CHUNK_SIZE = 8  # a chunk is split beyond twice this; a change copies one chunk, so it is small
-
 MAX_INDEXED_PER_ID = 16  # items with one id; with more of them, the whole list is scanned instead
+
+SCALAR_TYPES = frozenset({str, int, float, bool, type(None), bytes, datetime})
+"""Types that are not containers."""
+
+VALUE_TYPES: dict[type, str] = {}
+"""The structs that free data may hold, with the names under which they are encoded."""
 
 Chunk = tuple[Any, ...]
 Positions = tuple[tuple[int, int], ...]  # number of a chunk, and the offset at the time of indexing
 Index = Map[Hashable, Positions]
+Freezer = Callable[[Any, int, "_Budget"], Any]
 
+allocate = object.__new__
+"""Creates a FrozenMap whose `_map` the caller sets; saves a call, and every change creates several."""
+
+_ABSENT = object()
+_BYTES_TYPES = (bytes, bytearray, memoryview)
+_EMPTY: Map[Any, Any] = Map()
 _NO_CHUNKS: Map[int, Chunk] = Map()
+
+
+def value_type(cls: S) -> S:
+    """Register a struct as a value that maps and lists may hold and the codec restores; a decorator."""
+    VALUE_TYPES[cls] = cls.__name__
+    return cls
+
+
+def depth_of(value: Any) -> int:
+    """Return the number of container levels in frozen data."""
+    kind = type(value)
+    if kind in SCALAR_TYPES:
+        return 0
+    if kind in VALUE_TYPES:
+        holders: tuple[str, ...] = _container_fields(cast("Any", kind))
+        return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
+    if kind in (frozenset, tuple):
+        return 1 + max(map(depth_of, value), default=0)
+    try:
+        depth: int = value._depth  # maps and lists store it
+    except AttributeError:
+        depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
+    return depth
+
+
+@cache
+def _container_fields(kind: Any) -> tuple[str, ...]:
+    """Return the fields of a struct that can hold containers."""
+    return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_scalar(field.type))
+
+
+def _is_scalar(kind: Any) -> bool:
+    inner = [arg for arg in get_args(kind) if isinstance(arg, type)]
+    return kind in SCALAR_TYPES if not inner else all(arg in SCALAR_TYPES for arg in inner)
+
+
+def check_depth(depth: int, item: Any, path: str) -> int:
+    """Return the depth of a container with one more item, or raise `Unsupported` if it is too deep."""
+    if type(item) in SCALAR_TYPES:
+        return depth
+    depth = max(depth, 1 + depth_of(item))
+    # A value type has a few levels of its own around the data that it holds.
+    if depth > (MAX_STORED_DEPTH + 8 if type(item) in VALUE_TYPES else MAX_STORED_DEPTH):
+        raise Unsupported(
+            path, f"would be nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it"
+        )
+    return depth
+
+
+def container_depth(items: Iterable[Any]) -> int:
+    """Return the depth of a container of these items."""
+    depth = 1
+    for item in items:
+        if type(item) not in SCALAR_TYPES:
+            depth = check_depth(depth, item, "value")
+    return depth
+
+
+def check_encodable(value: str, path: str) -> str:
+    """Return the plain text of a string, or raise `Unsupported` if a store or codec cannot hold it."""
+    if "\0" in value:
+        raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unsupported(path, "contains a lone surrogate", "decode the text properly first") from None
+    return str.__str__(value)
+
+
+def check_str(value: object, field: str) -> str:
+    """Return text that can be stored, empty or not."""
+    if not isinstance(value, str):
+        raise WrongType(field, "a string", value)
+    return check_encodable(value, field)
+
+
+def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
+    """Return text that can be stored and is not empty."""
+    text = check_str(value, field)
+    if not text.strip():
+        raise Invalid(field, "is empty", remedy)
+    return text
 
 
 class Vector(Generic[T]):
@@ -85,7 +182,7 @@ class Vector(Generic[T]):
     _size: int
     _last: int  # the tail's number
     _next: int  # the next number that is free
-    _dense: bool  # all chunks but the tail are WIDTH long, so positions can be computed
+    _dense: bool  # all chunks but the tail are CHUNK_SIZE long, so positions can be computed
     _index: Index | None
     _starts: list[int] | None
     _depth: int  # set by FrozenList; 1 is a list of scalars
@@ -374,114 +471,6 @@ def _add_to_index(index: Index | None, item_id: Hashable, number: int, at: int) 
         return index
     positions = index.get(item_id, ())
     return None if len(positions) > MAX_INDEXED_PER_ID else index.set(item_id, (*positions, (number, at)))
-
-
-S = TypeVar("S", bound=type)
-
-MAX_INPUT_DEPTH = 64  # of data that is frozen in one call
-MAX_STORED_DEPTH = 2 * MAX_INPUT_DEPTH  # of data that is built from frozen parts
-
-SCALAR_TYPES = frozenset({str, int, float, bool, type(None), bytes, datetime})
-"""Types that are not containers."""
-
-VALUE_TYPES: dict[type, str] = {}
-"""The structs that free data may hold, with the names under which they are encoded."""
-
-
-def value_type(cls: S) -> S:
-    """Register a struct as a value that maps and lists may hold and the codec restores; a decorator."""
-    VALUE_TYPES[cls] = cls.__name__
-    return cls
-
-
-def depth_of(value: Any) -> int:
-    """Return the number of container levels in frozen data."""
-    kind = type(value)
-    if kind in SCALAR_TYPES:
-        return 0
-    if kind in VALUE_TYPES:
-        holders: tuple[str, ...] = _container_fields(cast("Any", kind))
-        return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
-    if kind in (frozenset, tuple):
-        return 1 + max(map(depth_of, value), default=0)
-    try:
-        depth: int = value._depth  # maps and lists store it
-    except AttributeError:
-        depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
-    return depth
-
-
-@cache
-def _container_fields(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a struct that can hold containers."""
-    return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_scalar(field.type))
-
-
-def _is_scalar(kind: Any) -> bool:
-    inner = [arg for arg in get_args(kind) if isinstance(arg, type)]
-    return kind in SCALAR_TYPES if not inner else all(arg in SCALAR_TYPES for arg in inner)
-
-
-def check_depth(depth: int, item: Any, path: str) -> int:
-    """Return the depth of a container with one more item, or raise `Unsupported` if it is too deep."""
-    if type(item) in SCALAR_TYPES:
-        return depth
-    depth = max(depth, 1 + depth_of(item))
-    # A value type has a few levels of its own around the data that it holds.
-    if depth > (MAX_STORED_DEPTH + 8 if type(item) in VALUE_TYPES else MAX_STORED_DEPTH):
-        raise Unsupported(
-            path, f"would be nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it"
-        )
-    return depth
-
-
-def container_depth(items: Iterable[Any]) -> int:
-    """Return the depth of a container of these items."""
-    depth = 1
-    for item in items:
-        if type(item) not in SCALAR_TYPES:
-            depth = check_depth(depth, item, "value")
-    return depth
-
-
-def check_encodable(value: str, path: str) -> str:
-    """Return the plain text of a string, or raise `Unsupported` if a store or codec cannot hold it."""
-    if "\0" in value:
-        raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Unsupported(path, "contains a lone surrogate", "decode the text properly first") from None
-    return str.__str__(value)
-
-
-def check_str(value: object, field: str) -> str:
-    """Return text that can be stored, empty or not."""
-    if not isinstance(value, str):
-        raise WrongType(field, "a string", value)
-    return check_encodable(value, field)
-
-
-def check_text(value: object, field: str, remedy: str = "pass non-empty text") -> str:
-    """Return text that can be stored and is not empty."""
-    text = check_str(value, field)
-    if not text.strip():
-        raise Invalid(field, "is empty", remedy)
-    return text
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-MAX_NODES = 10_000_000
-MIN_INT, MAX_INT = -(2**63), 2**64 - 1
-
-_ABSENT = object()
-_BYTES_TYPES = (bytes, bytearray, memoryview)
-
-allocate = object.__new__
-"""Creates a FrozenMap whose `_map` the caller sets; saves a call, and every change creates several."""
-_EMPTY: Map[Any, Any] = Map()
 
 
 class FrozenMap(Mapping[K, V]):
@@ -785,9 +774,6 @@ def thaw(value: Any) -> Any:
         # A dict or list cannot be a member of a set: those members stay frozen.
         return set(value)
     return value
-
-
-Freezer = Callable[[Any, int, "_Budget"], Any]
 
 
 class _Budget:

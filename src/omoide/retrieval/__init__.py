@@ -1,8 +1,8 @@
 """Rank the memories of a scope for a query, and explain the ranking.
 
-The package is pure: it knows no store. `text` tokenizes, stems and extracts what a store indexes of a text,
-`query` parses the query, `pool` holds the candidates as NumPy columns and computes their lexical and vector
-scores, and `ranking` weights these and other features. `text` and `query` need no NumPy.
+The package is pure: it knows no store. `text` tokenizes, stems, extracts what a store indexes of a text and
+parses queries, `pool` holds the candidates as NumPy columns and computes their lexical and vector scores, and
+`ranking` weights these and other features. `text` needs no NumPy.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""The candidates of one scope as NumPy columns, with their neighbours and their lexical and vector scores.
+"""Hold the candidates of a scope as NumPy columns, with their neighbours and their lexical and vector scores.
 
 A pool is cheap to build from what a store indexes, and cheap to change: rows are appended and dropped in
 place. Values derived from the columns (neighbours, windows) are computed on first use and discarded with the
-next change.
+next change. `ScopeCache` keeps the pool of a scope between queries: the store that fills it knows the change
+that it covers, and applies later changes before each use.
 
 Neighbours follow one another in a thread. The window of a row is the row and up to two neighbours on each
 side, within a limit of words: long messages would drown the row itself. The lexical score is BM25 with the
 window as the document, because the topic of a turn is often named by the turn before it. The vector score is
 the cosine of pooled vectors for every row, and MaxSim over token vectors for the best rows.
-
-Hold a scope in memory as columns, ready to be scored.
-
-Needs NumPy. The store that fills a cache knows the change that it covers, and applies later changes before
-each use.
 """
 
 from __future__ import annotations
@@ -27,13 +23,13 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 TokenLoader = Callable[[Array], Sequence[Array]]
+
+CacheRow = tuple[Any, ...]
+"""Number, features, time, thread, seq, role, speaker, confidence, importance, expiry, vector, write order."""
+
 T = TypeVar("T")
 
 USER, ASSISTANT, OTHER = 0, 1, -1
-_NO_TOKENS: Array = np.zeros((0, 1), np.int8)
-_MAX_CACHED_ROWS = 4_096
-"""Rows whose token vectors are cached after loading, about 1 kB each."""
-_ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, "model": ASSISTANT}
 
 NEIGHBOUR_OFFSETS = (-1, 1, -2, 2)
 WINDOW_WORDS = 120
@@ -50,6 +46,16 @@ SEGMENT_TOKENS = 128
 """Tokens that are compared at once: a longer row would have a close token for anything."""
 MAX_ROWS_WITHOUT_BLAS = 5_000
 """Rows up to which `einsum` is used: below that, waking the threads of BLAS costs more than it saves."""
+
+_NO_TOKENS: Array = np.zeros((0, 1), np.int8)
+_MAX_CACHED_ROWS = 4_096
+"""Rows whose token vectors are cached after loading, about 1 kB each."""
+_ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, "model": ASSISTANT}
+
+_INTEGER_COLUMNS = {
+    name: at
+    for at, name in enumerate(("count", "length", "flags", "time", "thread", "seq", "role", "speaker"))
+}
 
 
 class PoolRow(NamedTuple):
@@ -257,12 +263,6 @@ class CandidatePool:
         per_row = np.fromiter(map(len, vectors), np.int64, len(vectors)) // (4 * self.dim)
         self._vectors.extend(matrix)
         self._vector_rows.extend(np.repeat(np.arange(first, first + len(vectors)), per_row))
-
-
-_INTEGER_COLUMNS = {
-    name: at
-    for at, name in enumerate(("count", "length", "flags", "time", "thread", "seq", "role", "speaker"))
-}
 
 
 def _assign_codes(codes: dict[str, int], names: Sequence[str | None] | None) -> list[int] | int:
@@ -601,10 +601,6 @@ def max_similarity(tokens: Array, rows: Sequence[Array], weights: Array) -> Arra
     last = np.append(np.flatnonzero(np.diff(owner[order])), len(order) - 1)
     best[present] = parts[order[last]]
     return best
-
-
-CacheRow = tuple[Any, ...]
-"""Number, features, time, thread, seq, role, speaker, confidence, importance, expiry, vector, write order."""
 
 
 class ScopeCache:

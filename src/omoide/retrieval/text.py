@@ -1,29 +1,25 @@
-"""Tokenize and stem text, extract its features, count tokens, score with BM25.
+"""Tokenize and stem text, extract its features, parse queries, count tokens, score with BM25.
 
 The standard library is enough for all of it.
 
 Terms are normalized words: compatibility forms, case and Latin accents folded, English endings cut, stop
 words left out. Scripts written without spaces give pairs of characters (bigrams) instead. Stores index terms,
-so a change of the stemmer needs a new `FEATURES_VERSION`.
-
-The English stemmer is light: it cuts endings in the reverse order of derivation. A stem is rarely a word,
-which does not matter as long as all forms of a word share it. Words of other scripts stay as they are.
+so a change of the stemmer needs a new `FEATURES_VERSION`. The English stemmer is light: it cuts endings in
+the reverse order of derivation. A stem is rarely a word, which does not matter as long as all forms of a word
+share it. Words of other scripts stay as they are.
 
 Features are what a store indexes of a text, one small blob per memory: its length, flags for what it
 mentions, and its term ids. The blob is computed once, when the memory is written; windows and statistics are
 computed from it at recall.
 
+A query has terms, speakers that it names, times that it refers to, and a kind. Dates may be absolute ("8 May
+2023", "2023-05", "summer 2022"), without a year ("in May"), relative to now ("yesterday", "two weeks ago",
+"last Friday"), or relative to a date ("three days before 5 June"). They are English; ISO dates work in every
+language. The text for the encoder is put into the first person: Ann states her memories as "I …", so her name
+in the query would lead its vector away from them.
+
 `estimate_tokens` needs no model and is right within 15 % for English; `token_counter` counts exactly for one
 family of models.
-
-Parse a query: its terms, the speakers it names, the times it refers to, its kind.
-
-Dates may be absolute ("8 May 2023", "2023-05", "summer 2022"), without a year ("in May"), relative to now
-("yesterday", "two weeks ago", "last Friday"), or relative to a date ("three days before 5 June"). They are
-English; ISO dates work in every language.
-
-The text for the encoder is put into the first person: Ann states her memories as "I …", so her name in the
-query would lead its vector away from them.
 """
 
 from __future__ import annotations
@@ -44,211 +40,37 @@ from unicodedata import category, combining, normalize
 
 from omoide.errors import MissingExtra, NotFound
 
-K1, B = 0.9, 0.4
-
-
-def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """Return the BM25 score of each text, given as its terms, for the terms of a query."""
-    counts = [Counter(terms) for terms in texts]
-    mean = sum(map(len, texts)) / len(texts) if texts else 0.0
-    rarity = {}
-    for term in dict.fromkeys(query_terms):
-        frequency = sum(term in count for count in counts)
-        rarity[term] = log1p((len(texts) - frequency + 0.5) / (frequency + 0.5))
-    scores = []
-    for terms, count in zip(texts, counts, strict=True):
-        norm = K1 * (1 - B + B * len(terms) / (mean or 1.0))
-        scores.append(sum(rarity[term] * count[term] * (K1 + 1) / (count[term] + norm) for term in rarity))
-    return scores
-
-
-_VOWELS = frozenset("aeiouy")
-
-_IRREGULAR = {
-    form: base
-    for line in """
-    be am is are was were been being; have has had having; do does did done doing; go goes went gone going
-    say said; make made; get got gotten; know knew known; think thought; take took taken; see saw seen
-    come came; find found; give gave given; tell told; feel felt; become became; leave left; put putting
-    mean meant; keep kept; begin began begun; show shown; hear heard; run ran running; hold held
-    bring brought; write wrote written writing; sit sat sitting; stand stood; lose lost losing; pay paid
-    meet met; set setting; learn learnt; lead led; grow grew grown; win won winning; teach taught
-    buy bought; send sent; build built; fall fell fallen; cut cutting; sell sold; speak spoke spoken
-    read reading; spend spent; drive drove driven driving; draw drew drawn; break broke broken; wear wore worn
-    choose chose chosen choosing; eat ate eaten; sing sang sung; swim swam swum swimming; fly flew flown
-    ride rode ridden riding; catch caught; fight fought; sleep slept; throw threw thrown
-    drink drank drunk; steal stole stolen; rise rose risen rising; wake woke woken; hide hid hidden
-    forget forgot forgotten
-    bite bit bitten; ring rang rung; shake shook shaken; shoot shot; feed fed; lie lay lain lying
-    bake baked baking baker bakery; beat beaten; bend bent; blow blew blown; dig dug; freeze froze frozen
-    hang hung; hurt hurting; seek sought
-    child children; man men; woman women; person people; foot feet; tooth teeth; mouse mice; life lives
-    wife wives; knife knives; half halves; leaf leaves; shelf shelves; good better best; bad worse worst
-    marry married marriage marries; weigh weight; die died dying death; art artist artistic
-    hike hiking hiker hiked hikes; dance dancing dancer danced dances; vacation vacations; gym gyms
-    photo photograph photography photographer photos; health healthy; music musical musician
-    decide decision; science scientific scientist; bus buses; news; university universities
-    """.replace("\n", ";").split(";")
-    if line.strip()
-    for base, *forms in [line.split()]
-    for form in [base, *forms]
-}
-
-_SUFFIXES = (
-    ("ational", "ate"), ("ization", "ize"), ("isation", "ize"), ("fulness", "ful"), ("ousness", "ous"),
-    ("iveness", "ive"), ("biliti", "ble"), ("tional", "tion"), ("lessli", "less"), ("fulli", "ful"),
-    ("ousli", "ous"), ("entli", "ent"), ("ation", "ate"), ("alism", "al"), ("aliti", "al"), ("iviti", "ive"),
-    ("alli", "al"), ("ness", ""), ("ment", ""), ("ator", "ate"), ("izer", "ize"), ("ship", ""), ("ful", ""),
-    ("less", "less"), ("able", ""), ("ible", ""), ("ance", ""), ("ence", ""), ("ion", ""), ("ist", ""),
-    ("ism", ""), ("ive", ""), ("ous", ""), ("ize", ""), ("ise", ""), ("ate", ""), ("iti", ""), ("al", ""),
-    ("er", ""), ("or", ""), ("ic", ""), ("li", ""),
-)  # fmt: skip
-_MIN_STEM_LENGTH = 3
-"""Letters that must remain when an ending is cut; one more for short endings."""
-
-
-@lru_cache(maxsize=65_536)
-def stem(word: str) -> str:
-    """Return the stem of a lower-case word."""
-    if not (word.isascii() and word.isalpha()) or len(word) < _MIN_STEM_LENGTH:
-        return word
-    irregular = _IRREGULAR.get(word)
-    if irregular is not None:
-        return irregular
-    word = _without_plural(word)
-    irregular = _IRREGULAR.get(word)
-    if irregular is not None:
-        return irregular
-    word = _without_tense(word)
-    if len(word) > _MIN_STEM_LENGTH and word.endswith("y") and word[-2] not in _VOWELS:
-        word = word[:-1] + "i"
-    word = _without_derivation(_without_derivation(word))
-    if len(word) > _MIN_STEM_LENGTH + 1 and word.endswith("e"):
-        word = word[:-1]
-    return word
-
-
-def _without_plural(word: str) -> str:
-    if word.endswith(("sses", "shes", "ches", "xes", "zzes")):
-        return word[:-2]
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if (
-        word.endswith("s")
-        and len(word) > _MIN_STEM_LENGTH
-        and word[-2] not in "su"
-        and not word.endswith("is")
-    ):
-        return word[:-1]
-    return word
-
-
-def _without_tense(word: str) -> str:
-    for ending in ("ing", "ed"):
-        root = word[: -len(ending)]
-        if word.endswith(ending) and len(root) >= 2 and not _VOWELS.isdisjoint(root):
-            if word.endswith("ied") and len(root) > 2:
-                return root
-            if len(root) > _MIN_STEM_LENGTH and root[-1] == root[-2] and root[-1] not in "lsz":
-                return root[:-1]
-            if root.endswith(("at", "bl", "iz")) or _is_short_stem(root):
-                return root + "e"
-            return root
-    return word
-
-
-def _is_short_stem(root: str) -> bool:
-    """Return whether it ends in consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
-    if len(root) < 2 or root[-1] in "aeiouywx" or root[-2] not in _VOWELS:
-        return False
-    return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _MIN_STEM_LENGTH
-
-
-def _without_derivation(word: str) -> str:
-    for ending, replacement in _SUFFIXES:
-        if word.endswith(ending):
-            root = word[: len(word) - len(ending)]
-            min_length = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
-            if len(root) >= min_length and not _VOWELS.isdisjoint(root):
-                if (ending == "ion" and root[-1] not in "st") or (ending == "er" and root[-1] == "e"):
-                    return word
-                return root + replacement
-            return word
-    return word
-
-
 TokenCounter = Callable[[str], int]
+Span = tuple[int, int]
+
+K1, B = 0.9, 0.4
 
 ENCODINGS = ("o200k_base", "cl100k_base")
 """The encodings that `token_counter` knows."""
 
-# Fitted to what both encodings make of prose, chats, documentation and code. Beyond ASCII they differ by
-# factors; there the numbers lie between the two.
-_WORD_START, _LOWER, _UPPER, _DIGIT, _PUNCTUATION, _NEWLINE, _PER_CHARACTER = (
-    0.85,
-    0.05,
-    0.55,
-    0.8,
-    0.64,
-    0.2,
-    0.01,
-)
-_TWO_BYTES, _THREE_BYTES, _FOUR_BYTES = 0.75, 1.1, 3.0
+FEATURES_VERSION = 2
+"""Increased whenever the blob of the same text would differ, so that stores compute it again."""
 
-_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
-"""The bytes of UTF-8 that continue a character."""
+IS_QUESTION = 1
+MENTIONS_TIME = 2
+MENTIONS_NUMBER = 4
+FIRST_PERSON = 8
+MENTIONS_NAME = 16
+MENTIONS_PLACE = 32
+MENTIONS_REASON = 64
+MENTIONS_RECENT = 128
 
+_MIN_STEM_LENGTH = 3
+"""Letters that must remain when an ending is cut; one more for short endings."""
 
-def _byte_class(byte: int) -> str:
-    """Return the class of a UTF-8 byte: letter, digit, punctuation, space, or start of 2, 3 or 4 bytes."""
-    if byte < 0x80:
-        char = chr(byte)
-        if char.isalnum():
-            return "0" if char.isdigit() else "A" if char.isupper() else "a"
-        return " " if byte <= 0x20 else "."
-    return "2" if byte < 0xE0 else "3" if byte < 0xF0 else "4"
+_MAX_WORD_LENGTH = 64
+"""Characters of a word that are used: a longer run is no word, and must not cost like many."""
 
+_YEARS_BACK = 6
+"""The number of years, up to the current one, that a date without a year may refer to."""
 
-_BYTE_CLASSES = "".join(map(_byte_class, range(256))).encode()
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimate the number of tokens of a text for any model.
-
-    Word starts, capitals, digits and punctuation are counted, each by one fast pass over the bytes.
-    """
-    classes = f" {text}".encode(errors="replace").translate(_BYTE_CLASSES, _CONTINUATION_BYTES)
-    count = classes.count
-    tokens = (
-        _WORD_START * (count(b" a") + count(b".a"))
-        + _LOWER * count(b"a")
-        + _UPPER * count(b"A")
-        + _DIGIT * count(b"0")
-        + _PUNCTUATION * count(b".")
-        + _NEWLINE * text.count("\n")
-        + _PER_CHARACTER * (len(classes) - 1)
-    )
-    if not text.isascii():
-        tokens += _TWO_BYTES * count(b"2") + _THREE_BYTES * count(b"3") + _FOUR_BYTES * count(b"4")
-    return ceil(tokens)
-
-
-@cache
-def token_counter(encoding: str = ENCODINGS[0]) -> TokenCounter:
-    """Return a function that counts tokens as models with this encoding do.
-
-    Raises:
-        NotFound: The encoding is not one of `ENCODINGS`.
-        MissingExtra: The extra `tokens` is not installed.
-    """
-    if encoding not in ENCODINGS:
-        raise NotFound("encoding", encoding, f"use one of {', '.join(ENCODINGS)}")
-    try:
-        encodings = import_module("rs_bpe.bpe").openai
-    except ImportError as error:
-        raise MissingExtra("counting tokens exactly", "tokens") from error
-    count: TokenCounter = getattr(encodings, encoding)().count
-    return count
+_MIN_SHORT_NAME = 3
+"""The minimum length of a short form, such as Mel for Melanie."""
 
 
 STOP_WORDS = frozenset(
@@ -264,10 +86,7 @@ STOP_WORDS = frozenset(
     thats dont didnt doesnt isnt wasnt cant
     """.split()  # noqa: SIM905
 )
-
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_MAX_WORD_LENGTH = 64
-"""Characters of a word that are used: a longer run is no word, and must not cost like many."""
 
 
 class _LetterTable(dict[int, int | None]):
@@ -401,17 +220,118 @@ def is_unspaced(char: str) -> bool:
     )
 
 
-FEATURES_VERSION = 2
-"""Increased whenever the blob of the same text would differ, so that stores compute it again."""
+_VOWELS = frozenset("aeiouy")
 
-IS_QUESTION = 1
-MENTIONS_TIME = 2
-MENTIONS_NUMBER = 4
-FIRST_PERSON = 8
-MENTIONS_NAME = 16
-MENTIONS_PLACE = 32
-MENTIONS_REASON = 64
-MENTIONS_RECENT = 128
+_IRREGULAR = {
+    form: base
+    for line in """
+    be am is are was were been being; have has had having; do does did done doing; go goes went gone going
+    say said; make made; get got gotten; know knew known; think thought; take took taken; see saw seen
+    come came; find found; give gave given; tell told; feel felt; become became; leave left; put putting
+    mean meant; keep kept; begin began begun; show shown; hear heard; run ran running; hold held
+    bring brought; write wrote written writing; sit sat sitting; stand stood; lose lost losing; pay paid
+    meet met; set setting; learn learnt; lead led; grow grew grown; win won winning; teach taught
+    buy bought; send sent; build built; fall fell fallen; cut cutting; sell sold; speak spoke spoken
+    read reading; spend spent; drive drove driven driving; draw drew drawn; break broke broken; wear wore worn
+    choose chose chosen choosing; eat ate eaten; sing sang sung; swim swam swum swimming; fly flew flown
+    ride rode ridden riding; catch caught; fight fought; sleep slept; throw threw thrown
+    drink drank drunk; steal stole stolen; rise rose risen rising; wake woke woken; hide hid hidden
+    forget forgot forgotten
+    bite bit bitten; ring rang rung; shake shook shaken; shoot shot; feed fed; lie lay lain lying
+    bake baked baking baker bakery; beat beaten; bend bent; blow blew blown; dig dug; freeze froze frozen
+    hang hung; hurt hurting; seek sought
+    child children; man men; woman women; person people; foot feet; tooth teeth; mouse mice; life lives
+    wife wives; knife knives; half halves; leaf leaves; shelf shelves; good better best; bad worse worst
+    marry married marriage marries; weigh weight; die died dying death; art artist artistic
+    hike hiking hiker hiked hikes; dance dancing dancer danced dances; vacation vacations; gym gyms
+    photo photograph photography photographer photos; health healthy; music musical musician
+    decide decision; science scientific scientist; bus buses; news; university universities
+    """.replace("\n", ";").split(";")
+    if line.strip()
+    for base, *forms in [line.split()]
+    for form in [base, *forms]
+}
+
+_SUFFIXES = (
+    ("ational", "ate"), ("ization", "ize"), ("isation", "ize"), ("fulness", "ful"), ("ousness", "ous"),
+    ("iveness", "ive"), ("biliti", "ble"), ("tional", "tion"), ("lessli", "less"), ("fulli", "ful"),
+    ("ousli", "ous"), ("entli", "ent"), ("ation", "ate"), ("alism", "al"), ("aliti", "al"), ("iviti", "ive"),
+    ("alli", "al"), ("ness", ""), ("ment", ""), ("ator", "ate"), ("izer", "ize"), ("ship", ""), ("ful", ""),
+    ("less", "less"), ("able", ""), ("ible", ""), ("ance", ""), ("ence", ""), ("ion", ""), ("ist", ""),
+    ("ism", ""), ("ive", ""), ("ous", ""), ("ize", ""), ("ise", ""), ("ate", ""), ("iti", ""), ("al", ""),
+    ("er", ""), ("or", ""), ("ic", ""), ("li", ""),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """Return the stem of a lower-case word."""
+    if not (word.isascii() and word.isalpha()) or len(word) < _MIN_STEM_LENGTH:
+        return word
+    irregular = _IRREGULAR.get(word)
+    if irregular is not None:
+        return irregular
+    word = _without_plural(word)
+    irregular = _IRREGULAR.get(word)
+    if irregular is not None:
+        return irregular
+    word = _without_tense(word)
+    if len(word) > _MIN_STEM_LENGTH and word.endswith("y") and word[-2] not in _VOWELS:
+        word = word[:-1] + "i"
+    word = _without_derivation(_without_derivation(word))
+    if len(word) > _MIN_STEM_LENGTH + 1 and word.endswith("e"):
+        word = word[:-1]
+    return word
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith(("sses", "shes", "ches", "xes", "zzes")):
+        return word[:-2]
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if (
+        word.endswith("s")
+        and len(word) > _MIN_STEM_LENGTH
+        and word[-2] not in "su"
+        and not word.endswith("is")
+    ):
+        return word[:-1]
+    return word
+
+
+def _without_tense(word: str) -> str:
+    for ending in ("ing", "ed"):
+        root = word[: -len(ending)]
+        if word.endswith(ending) and len(root) >= 2 and not _VOWELS.isdisjoint(root):
+            if word.endswith("ied") and len(root) > 2:
+                return root
+            if len(root) > _MIN_STEM_LENGTH and root[-1] == root[-2] and root[-1] not in "lsz":
+                return root[:-1]
+            if root.endswith(("at", "bl", "iz")) or _is_short_stem(root):
+                return root + "e"
+            return root
+    return word
+
+
+def _is_short_stem(root: str) -> bool:
+    """Return whether it ends in consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
+    if len(root) < 2 or root[-1] in "aeiouywx" or root[-2] not in _VOWELS:
+        return False
+    return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _MIN_STEM_LENGTH
+
+
+def _without_derivation(word: str) -> str:
+    for ending, replacement in _SUFFIXES:
+        if word.endswith(ending):
+            root = word[: len(word) - len(ending)]
+            min_length = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
+            if len(root) >= min_length and not _VOWELS.isdisjoint(root):
+                if (ending == "ion" and root[-1] not in "st") or (ending == "er" and root[-1] == "e"):
+                    return word
+                return root + replacement
+            return word
+    return word
+
 
 _QUESTION_MARK = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
 _TRAILING_BRACKETS = re.compile(r"\s*\[[^\[\]]*\]\s*$")
@@ -501,8 +421,6 @@ _COUNTS = {
         "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
     )
 } | {"a": 1, "an": 1, "the": 1, "couple": 2, "few": 3, "several": 4}
-_YEARS_BACK = 6
-"""The number of years, up to the current one, that a date without a year may refer to."""
 
 _MONTH = r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?" + (
     r"|sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
@@ -519,7 +437,7 @@ _PERIOD = r"(?P<period>week(?:end)?|month|year|monday|tuesday|wednesday|thursday
 
 _PART = r"(?P<part>\b(?:early|mid|late|(?:the )?(?:beginning|start|middle|end) of)[ -])"
 
-_PATTERNS = tuple(
+_DATE_PATTERNS = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         ("iso", r"\b(?P<year>(?:19|20)\d\d)-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?\b"),
@@ -540,6 +458,7 @@ _PATTERNS = tuple(
 _SHIFT = re.compile(
     rf"\b(?P<many>{_COUNT} {_UNIT} )?(?P<way>before|after|prior to|following|since|until|by) (?:the )?$"
 )
+_UNIT_DAYS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
 
 class Interval(NamedTuple):
@@ -556,7 +475,7 @@ def intervals(text: str, now: int) -> tuple[Interval, ...]:
     is_used = [False] * len(lowered)
     result: list[Interval] = []
     at_now = datetime.fromtimestamp(min(max(now, 0), 32_503_680_000_000) / 1000, UTC)
-    for kind, pattern in _PATTERNS:
+    for kind, pattern in _DATE_PATTERNS:
         for match in pattern.finditer(lowered):
             start, end = match.span()
             if any(is_used[start:end]):
@@ -631,9 +550,6 @@ def _parse_duration(kind: str, groups: dict[str, str | None], now: datetime) -> 
         return [_interval(now - timedelta(days=days), now + timedelta(days=1))]
     slack = days / 4 if days > 2 else 0.5
     return [_interval(now - timedelta(days=days + slack), now - timedelta(days=days - slack))]
-
-
-_UNIT_DAYS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
 
 def _parse_count(text: str | None) -> int:
@@ -732,10 +648,6 @@ _PRONOUN = re.compile(r"\b(?:she|he|her|his|him|herself|himself)\b")
 _POSSESSIVE = re.compile(r"['’]s\b|['’](?=\s|$)")
 _NAME = re.compile(r"[^\W\d_]+")
 _NOT_NAMES = STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
-_MIN_SHORT_NAME = 3
-"""The minimum length of a short form, such as Mel for Melanie."""
-
-Span = tuple[int, int]
 
 
 class ParsedQuery(NamedTuple):
@@ -851,3 +763,87 @@ def _remove_spans(text: str, spans: list[Span]) -> str:
         possessive = _POSSESSIVE.match(text, end)
         text = f"{text[:start]} {text[possessive.end() if possessive else end :]}"
     return text
+
+
+# Fitted to what both encodings make of prose, chats, documentation and code. Beyond ASCII they differ by
+# factors; there the numbers lie between the two.
+_WORD_START, _LOWER, _UPPER, _DIGIT, _PUNCTUATION, _NEWLINE, _PER_CHARACTER = (
+    0.85,
+    0.05,
+    0.55,
+    0.8,
+    0.64,
+    0.2,
+    0.01,
+)
+_TWO_BYTES, _THREE_BYTES, _FOUR_BYTES = 0.75, 1.1, 3.0
+
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+"""The bytes of UTF-8 that continue a character."""
+
+
+def _byte_class(byte: int) -> str:
+    """Return the class of a UTF-8 byte: letter, digit, punctuation, space, or start of 2, 3 or 4 bytes."""
+    if byte < 0x80:
+        char = chr(byte)
+        if char.isalnum():
+            return "0" if char.isdigit() else "A" if char.isupper() else "a"
+        return " " if byte <= 0x20 else "."
+    return "2" if byte < 0xE0 else "3" if byte < 0xF0 else "4"
+
+
+_BYTE_CLASSES = "".join(map(_byte_class, range(256))).encode()
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the number of tokens of a text for any model.
+
+    Word starts, capitals, digits and punctuation are counted, each by one fast pass over the bytes.
+    """
+    classes = f" {text}".encode(errors="replace").translate(_BYTE_CLASSES, _CONTINUATION_BYTES)
+    count = classes.count
+    tokens = (
+        _WORD_START * (count(b" a") + count(b".a"))
+        + _LOWER * count(b"a")
+        + _UPPER * count(b"A")
+        + _DIGIT * count(b"0")
+        + _PUNCTUATION * count(b".")
+        + _NEWLINE * text.count("\n")
+        + _PER_CHARACTER * (len(classes) - 1)
+    )
+    if not text.isascii():
+        tokens += _TWO_BYTES * count(b"2") + _THREE_BYTES * count(b"3") + _FOUR_BYTES * count(b"4")
+    return ceil(tokens)
+
+
+@cache
+def token_counter(encoding: str = ENCODINGS[0]) -> TokenCounter:
+    """Return a function that counts tokens as models with this encoding do.
+
+    Raises:
+        NotFound: The encoding is not one of `ENCODINGS`.
+        MissingExtra: The extra `tokens` is not installed.
+    """
+    if encoding not in ENCODINGS:
+        raise NotFound("encoding", encoding, f"use one of {', '.join(ENCODINGS)}")
+    try:
+        encodings = import_module("rs_bpe.bpe").openai
+    except ImportError as error:
+        raise MissingExtra("counting tokens exactly", "tokens") from error
+    count: TokenCounter = getattr(encodings, encoding)().count
+    return count
+
+
+def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
+    """Return the BM25 score of each text, given as its terms, for the terms of a query."""
+    counts = [Counter(terms) for terms in texts]
+    mean = sum(map(len, texts)) / len(texts) if texts else 0.0
+    rarity = {}
+    for term in dict.fromkeys(query_terms):
+        frequency = sum(term in count for count in counts)
+        rarity[term] = log1p((len(texts) - frequency + 0.5) / (frequency + 0.5))
+    scores = []
+    for terms, count in zip(texts, counts, strict=True):
+        norm = K1 * (1 - B + B * len(terms) / (mean or 1.0))
+        scores.append(sum(rarity[term] * count[term] * (K1 + 1) / (count[term] + norm) for term in rarity))
+    return scores

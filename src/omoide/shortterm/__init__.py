@@ -1,9 +1,9 @@
 """Hold what a session knows before any of it is stored.
 
-`memory` has `ShortTerm` with its conversation buffer and token budget, `context` the working context,
-`pending` the memories that wait for promotion, `importance` their score and the access log, and `summary` the
-extractive summary of a conversation. All of them are frozen values; tokens are counted by a function that is
-passed in.
+`memory` has `ShortTerm` with its conversation buffer, its token budget and the memories that wait for
+promotion, `context` the working context, `importance` the score of a memory and the access log, and `summary`
+the extractive summary of a conversation. All of them are frozen values; tokens are counted by a function that
+is passed in.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""Define what writes and erasures mean, as pure functions.
+"""Define what the operations of a store mean, as pure functions.
 
-Every store takes these decisions in the same way, from what is stored and what is requested.
-
-Maintain which entries are live, superseded or stale (truth maintenance).
+Every store takes these decisions in the same way, from what is stored and what is requested. Arguments are
+checked before an operation begins, so that bad input is refused alike everywhere and changes nothing.
 
 As in a truth maintenance system, an entry is *out* if it is superseded, invalidated or stale. It is *stale*
 if it is invalidated, or if something it depends on is out or was erased. In a cycle of dependencies only
 those entries are stale from which evidence leads to something that is out for a reason of its own.
-
-Validate the settings of stores, the arguments of their operations, and imported entries.
-
-Every store checks its arguments before an operation begins, so that bad input is refused alike everywhere and
-changes nothing.
 """
 
 from __future__ import annotations
@@ -46,6 +40,163 @@ from omoide.stores.redaction import Guard
 
 MAX_CONTENT = 1 << 20
 KEY_LIFETIME_MS = 7 * 24 * 3_600_000
+MAX_TTL_MS = 100 * 366 * 86_400_000
+"""Longest time for which a lease can be claimed."""
+
+SUPERSEDED, LIVE, STALE, SUPERSEDED_AND_STALE = 0, 1, 2, 3
+"""Status of an entry, as stored in the column `live`."""
+
+INVALIDATED_BY = "invalidated_by"
+"""Relation of a link whose source is invalidated."""
+
+THREAD_KIND = "thread"
+"""Kind of the documents that store transcripts, by thread id."""
+
+MISSING_PREMISE_REASON = "left behind where what rests on it comes from"
+
+Check = Callable[[Any, str], Any]
+
+_SUPERSEDED_NOTICE = "the entry is superseded: restore it to have it recalled"
+_STALE_NOTICE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
+_EMPTY_RESULT = WriteResult(
+    request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
+    entry=Entry(id="-", agent_id="-", content="-", created_at=0),
+)
+
+_TO_STALE = {LIVE: STALE, SUPERSEDED: SUPERSEDED_AND_STALE}
+_TO_CURRENT = {STALE: LIVE, SUPERSEDED_AND_STALE: SUPERSEDED}
+_NO_PREMISES: frozenset[str] = frozenset()
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a store, passed to `open_store` or in the URL."""
+
+    durability: str = "crash"
+    """`crash`: acknowledged writes survive a crash of the process; `power`: also a power failure."""
+    max_content: int = MAX_CONTENT
+    """Maximum size of an entry's content in bytes."""
+    session_limit: int | None = None
+    """Maximum number of live entries per session; None for no limit."""
+    guard: Guard | None = None
+    count_tokens: TokenCounter = estimate_tokens
+    timeout: float = 60.0
+    """Seconds to wait for locks of other processes."""
+    read_only: bool = False
+    max_pages: int | None = None
+    """Maximum size of a SQLite file in pages."""
+
+    def __post_init__(self) -> None:
+        check_choice(self.durability, "durability", ("crash", "power"))
+        check_positive(self.max_content, "max_content")
+        for field in ("session_limit", "max_pages"):
+            if getattr(self, field) is not None:
+                check_positive(getattr(self, field), field)
+        for name in ("guard", "count_tokens"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise WrongType(name, "a function", getattr(self, name))
+        check_number(self.timeout, "timeout")
+        if type(self.read_only) is not bool:
+            raise WrongType("read_only", "True or False", self.read_only)
+        if not 0 < self.timeout < 1e6:
+            raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
+
+    def guard_reason(self, reason: str | None) -> str | None:
+        """Apply the guard to a reason, as it is applied to content."""
+        if reason is None or not reason.strip() or self.guard is None:
+            return reason
+        seen = self.guard(Entry(id="reason", agent_id="reason", content=reason, created_at=0))
+        return str(check_instance(seen, "what the guard gave back", kind=Entry).content)
+
+    def guard_request(self, request: WriteRequest) -> WriteRequest:
+        """Apply the guard to a write request and check the size of its entry."""
+        entry = request.entry
+        if self.guard is not None:
+            entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
+            reason = self.guard_reason(entry.superseded_reason)
+            if reason != entry.superseded_reason:
+                entry = entry.replace(superseded_reason=reason)
+        check_size(entry, self.max_content)
+        return request if entry is request.entry else request.replace(entry=entry)
+
+
+def _check_list(value: object, field: str, *, check: Check | None = None) -> None:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise WrongType(field, "a list", value)
+    if check is not None:
+        if not isinstance(value, (list, tuple)):
+            raise WrongType(field, "a list", value)
+        for at, item in enumerate(value):
+            check(item, f"{field}[{at}]")
+
+
+def _check_optional(value: object, field: str, *, check: Check) -> None:
+    if value is not None:
+        check(value, field)
+
+
+def _check_access(value: object, field: str) -> None:
+    if not isinstance(value, Mapping):
+        raise WrongType(field, "a mapping from ids to Access", value)
+    for id, access in value.items():
+        ids.check(id, field)
+        check_instance(access, f"{field}[{id!r}]", kind=Access)
+
+
+def _instance_check(kind: type) -> Check:
+    return partial(check_instance, kind=kind)
+
+
+def _check_ttl(value: object, field: str) -> None:
+    check_positive(value, field)
+    if isinstance(value, int) and value > MAX_TTL_MS:
+        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, which is a century")
+
+
+_PARAMETER_CHECKS: dict[str, Check] = {
+    "scope": _instance_check(Scope),
+    "id": ids.check,
+    "kind": ids.check,
+    "owner": ids.check,
+    "namespace": ids.check,
+    "link": _instance_check(Link),
+    "query": _instance_check(Query),
+    "document": _instance_check(Document),
+    "requests": partial(_check_list, check=_instance_check(WriteRequest)),
+    "ids": partial(_check_list, check=ids.check),
+    "entries": _check_list,
+    "by": partial(_check_optional, check=ids.check),
+    "reason": partial(_check_optional, check=check_str),
+    "relation": partial(_check_optional, check=check_str),
+    "as_of": partial(_check_optional, check=clock.check),
+    "used_since": partial(_check_optional, check=clock.check),
+    "access": _check_access,
+    "after": check_count,
+    "limit": check_positive,
+    "ttl_ms": _check_ttl,
+}
+_ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
+    **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
+    "write_request": ("request", _instance_check(WriteRequest)),
+    "recall_request": ("request", _instance_check(RecallRequest)),
+    "optional_id": ("id", partial(_check_optional, check=ids.check)),
+    "after_id": ("after", partial(_check_optional, check=ids.check)),
+    "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
+    "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),
+}
+
+
+def check_arguments(**arguments: object) -> None:
+    """Check the arguments of a store operation before it changes anything.
+
+    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what
+    they accept under one name.
+
+    Raises:
+        Invalid: An argument has the wrong type or value; the message names the parameter.
+    """
+    for name, value in arguments.items():
+        field, check = _ARGUMENT_CHECKS[name]
+        check(value, field)
 
 
 def replace_unchecked(entry: Entry, **fields: Any) -> Entry:
@@ -118,14 +269,6 @@ def decide_write(
     if same == existing and not vector_changed:
         return WriteDecision("unchanged", existing)
     return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
-
-
-_SUPERSEDED_NOTICE = "the entry is superseded: restore it to have it recalled"
-_STALE_NOTICE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
-_EMPTY_RESULT = WriteResult(
-    request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
-    entry=Entry(id="-", agent_id="-", content="-", created_at=0),
-)
 
 
 def write_result(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
@@ -279,10 +422,6 @@ def require_in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
     return entry
 
 
-THREAD_KIND = "thread"
-"""Kind of the documents that store transcripts, by thread id."""
-
-
 def threads_of(entry: Entry) -> list[str]:
     """Return the threads that an entry comes from or cites."""
     own = [] if entry.message is None else [entry.message.thread]
@@ -300,16 +439,6 @@ def remaining_transcripts(versions: Iterable[Entry], documents: Iterable[tuple[s
     erased = {*documents}
     threads = dict.fromkeys(thread for entry in versions for thread in threads_of(entry))
     return [f"transcript {thread}" for thread in threads if (THREAD_KIND, thread) not in erased]
-
-
-SUPERSEDED, LIVE, STALE, SUPERSEDED_AND_STALE = 0, 1, 2, 3
-"""Status of an entry, as stored in the column `live`."""
-
-INVALIDATED_BY = "invalidated_by"
-"""Relation of a link whose source is invalidated."""
-
-_TO_STALE = {LIVE: STALE, SUPERSEDED: SUPERSEDED_AND_STALE}
-_TO_CURRENT = {STALE: LIVE, SUPERSEDED_AND_STALE: SUPERSEDED}
 
 
 def status_of(entry: Entry) -> int:
@@ -335,9 +464,6 @@ def premises(entry: Entry) -> frozenset[str]:
         return _NO_PREMISES
     refs = (evidence.ref for evidence in entry.evidence if evidence.kind == "entry")
     return frozenset(ref for ref in refs if len(ref) <= ids.MAX_BYTES)
-
-
-_NO_PREMISES: frozenset[str] = frozenset()
 
 
 class StaleTransition(NamedTuple):
@@ -458,144 +584,6 @@ def reachable(roots: Iterable[str], dependents: Mapping[str, Iterable[str]]) -> 
     return found
 
 
-MAX_TTL_MS = 100 * 366 * 86_400_000
-"""Longest time for which a lease can be claimed."""
-
-
-class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a store, passed to `open_store` or in the URL."""
-
-    durability: str = "crash"
-    """`crash`: acknowledged writes survive a crash of the process; `power`: also a power failure."""
-    max_content: int = MAX_CONTENT
-    """Maximum size of an entry's content in bytes."""
-    session_limit: int | None = None
-    """Maximum number of live entries per session; None for no limit."""
-    guard: Guard | None = None
-    count_tokens: TokenCounter = estimate_tokens
-    timeout: float = 60.0
-    """Seconds to wait for locks of other processes."""
-    read_only: bool = False
-    max_pages: int | None = None
-    """Maximum size of a SQLite file in pages."""
-
-    def __post_init__(self) -> None:
-        check_choice(self.durability, "durability", ("crash", "power"))
-        check_positive(self.max_content, "max_content")
-        for field in ("session_limit", "max_pages"):
-            if getattr(self, field) is not None:
-                check_positive(getattr(self, field), field)
-        for name in ("guard", "count_tokens"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise WrongType(name, "a function", getattr(self, name))
-        check_number(self.timeout, "timeout")
-        if type(self.read_only) is not bool:
-            raise WrongType("read_only", "True or False", self.read_only)
-        if not 0 < self.timeout < 1e6:
-            raise Invalid("timeout", f"is {self.timeout}", "pass seconds to wait for other processes")
-
-    def guard_reason(self, reason: str | None) -> str | None:
-        """Apply the guard to a reason, as it is applied to content."""
-        if reason is None or not reason.strip() or self.guard is None:
-            return reason
-        seen = self.guard(Entry(id="reason", agent_id="reason", content=reason, created_at=0))
-        return str(check_instance(seen, "what the guard gave back", kind=Entry).content)
-
-    def guard_request(self, request: WriteRequest) -> WriteRequest:
-        """Apply the guard to a write request and check the size of its entry."""
-        entry = request.entry
-        if self.guard is not None:
-            entry = check_instance(self.guard(entry), "what the guard gave back", kind=Entry)
-            reason = self.guard_reason(entry.superseded_reason)
-            if reason != entry.superseded_reason:
-                entry = entry.replace(superseded_reason=reason)
-        check_size(entry, self.max_content)
-        return request if entry is request.entry else request.replace(entry=entry)
-
-
-Check = Callable[[Any, str], Any]
-
-
-def _check_list(value: object, field: str, *, check: Check | None = None) -> None:
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise WrongType(field, "a list", value)
-    if check is not None:
-        if not isinstance(value, (list, tuple)):
-            raise WrongType(field, "a list", value)
-        for at, item in enumerate(value):
-            check(item, f"{field}[{at}]")
-
-
-def _check_optional(value: object, field: str, *, check: Check) -> None:
-    if value is not None:
-        check(value, field)
-
-
-def _check_access(value: object, field: str) -> None:
-    if not isinstance(value, Mapping):
-        raise WrongType(field, "a mapping from ids to Access", value)
-    for id, access in value.items():
-        ids.check(id, field)
-        check_instance(access, f"{field}[{id!r}]", kind=Access)
-
-
-def _instance_check(kind: type) -> Check:
-    return partial(check_instance, kind=kind)
-
-
-def _check_ttl(value: object, field: str) -> None:
-    check_positive(value, field)
-    if isinstance(value, int) and value > MAX_TTL_MS:
-        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, which is a century")
-
-
-_PARAMETER_CHECKS: dict[str, Check] = {
-    "scope": _instance_check(Scope),
-    "id": ids.check,
-    "kind": ids.check,
-    "owner": ids.check,
-    "namespace": ids.check,
-    "link": _instance_check(Link),
-    "query": _instance_check(Query),
-    "document": _instance_check(Document),
-    "requests": partial(_check_list, check=_instance_check(WriteRequest)),
-    "ids": partial(_check_list, check=ids.check),
-    "entries": _check_list,
-    "by": partial(_check_optional, check=ids.check),
-    "reason": partial(_check_optional, check=check_str),
-    "relation": partial(_check_optional, check=check_str),
-    "as_of": partial(_check_optional, check=clock.check),
-    "used_since": partial(_check_optional, check=clock.check),
-    "access": _check_access,
-    "after": check_count,
-    "limit": check_positive,
-    "ttl_ms": _check_ttl,
-}
-_ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
-    **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
-    "write_request": ("request", _instance_check(WriteRequest)),
-    "recall_request": ("request", _instance_check(RecallRequest)),
-    "optional_id": ("id", partial(_check_optional, check=ids.check)),
-    "after_id": ("after", partial(_check_optional, check=ids.check)),
-    "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
-    "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),
-}
-
-
-def check_arguments(**arguments: object) -> None:
-    """Check the arguments of a store operation before it changes anything.
-
-    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what
-    they accept under one name.
-
-    Raises:
-        Invalid: An argument has the wrong type or value; the message names the parameter.
-    """
-    for name, value in arguments.items():
-        field, check = _ARGUMENT_CHECKS[name]
-        check(value, field)
-
-
 def prepare_import(
     entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access], settings: StoreSettings
 ) -> list[Entry]:
@@ -606,9 +594,6 @@ def prepare_import(
     if len(namespaces) > 1:
         raise Invalid("entries", f"lie in {len(namespaces)} namespaces", "take over one namespace at a time")
     return [_as_imported(settings.guard_request(WriteRequest(entry=entry)).entry) for entry in entries]
-
-
-MISSING_PREMISE_REASON = "left behind where what rests on it comes from"
 
 
 def missing_premises(entries: Sequence[Entry]) -> dict[str, Entry]:

@@ -1,13 +1,11 @@
-"""Read the rows of a scope into a cache and keep it up to date.
-
-A cache records the last change it covers. Before each use the later changes are applied, inside the same read
-transaction, so that entries erased by another process are gone.
-
-Find candidates for a query in the database, with caches in memory.
+"""Find candidates for a query in the database, with caches in memory.
 
 A scope of moderate size is cached whole (`ScopeCache`). Of a large scope only row numbers, times and one bit
 per vector dimension stay in memory (`LargeScopeIndex`): the text index and the vector codes each propose some
 hundred entries, neighbouring messages are added, and the exact vectors are read for these alone.
+
+A cache records the last change it covers. Before each use the later changes are applied, inside the same read
+transaction, so that entries erased by another process are gone.
 """
 
 from __future__ import annotations
@@ -38,10 +36,283 @@ from omoide.stores.sql.database import SLOTS, Database, SQLConnections
 MAX_CACHED_ENTRIES = 10_000
 """Maximum number of entries of a cached scope; larger scopes use `LargeScopeIndex`."""
 
-_MAX_CHANGES = 2_000  # changes from which on a shelf is filled anew
+MAX_CACHED_ROWS = 200_000
+"""Maximum number of rows in all scope caches of a store."""
+
+MAX_LARGE_SCOPE_ROWS = 4_000_000
+"""Maximum number of rows in all large scope indexes of a store."""
+
+MAX_CACHE_SLOTS = 4_096
+
+PROPOSALS_PER_RETRIEVER = 100
+"""Entries that each retriever proposes."""
+
+RARE_TERM_LIMIT = 512
+"""Number of entries from which a term counts as common."""
+
+COMMON_TERM_LIMIT = 4_000
+"""Maximum number of postings read for a common term, newest first."""
+
+MAX_PAIR_POSTINGS = 6_000
+"""Maximum number of postings compared for pairs of common terms."""
+
+MAX_CODES_IN_MEMORY = 250_000
+"""Scope size up to which codes stay in memory although the database has a vector index."""
+
+_MAX_CHANGES = 2_000  # changes from which on a cache is filled anew
+_TRIM_INTERVAL = 16  # new slots between two checks of the total size
+_MAX_SQL_TAGS = 8  # tags that the database looks for itself; the rest is checked on what it finds
+_CODE_BATCH = 8_192
+_MAX_DISTANCE = 65_535  # further apart than any two codes are
+_MAX_INT64 = (1 << 63) - 1  # beyond which PostgreSQL does not count
 
 _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
     e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
+
+_EMBEDDER_REPLACED = "the store holds another embedder's vectors: open it again to recall by meaning"
+_NO_FILTER = Filter()
+
+
+class CacheSlot:
+    """The cache of one scope and its lock."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.cache: ScopeCache | None = None
+        self.large_index: LargeScopeIndex | None = None
+        self.speakers: Sequence[str] = ()
+
+    def clear(self) -> None:
+        """Drop the cache."""
+        self.cache = self.large_index = None
+
+
+class CandidateRequest(NamedTuple):
+    """A query for candidates: the scope's rows, the filter, and the slot of the vectors."""
+
+    db: Database
+    scope: Scope
+    where: rows.WhereClause
+    filter: Filter
+    at: int
+    limit: int
+    encode_query: QueryEncoder
+    slot: int
+    dim: int
+    notices: tuple[str, ...]
+
+    def allowed_numbers(self) -> Array:
+        """Return the numbers of the entries that pass the filter."""
+        return matching_numbers(self.db, self.where, self.filter, self.at)
+
+
+class SQLCandidateSource:
+    """Provides candidates from a database, with caches in memory."""
+
+    def __init__(self, connections: SQLConnections, embedder: Embedder | None) -> None:
+        self._connections = connections
+        self._embedder = embedder
+        self._lock = Lock()
+        self._slots: OrderedDict[Scope, CacheSlot] = OrderedDict()
+        self._slots_created = 0
+
+    def speakers(self, scope: Scope) -> Sequence[str]:
+        """Return the speakers of a scope as of its last query."""
+        place = self._slots.get(scope)
+        return () if place is None else place.speakers
+
+    @contextmanager
+    def candidates(
+        self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
+    ) -> Iterator[Candidates | None]:
+        """Yield the candidates of a scope as of the beginning of the block."""
+        place = self._slot(scope)
+        # The lock comes before the transaction: what is seen is never older than what is held.
+        with place.lock, self._connections.read_transaction() as db:
+            inside = rows.scope_condition(db, scope)
+            if inside is None:
+                yield None
+                return
+            asked = self._build_request(db, scope, inside, filter, at, limit, encode_query)
+            yield _find_candidates(asked, place)
+
+    def _build_request(
+        self,
+        db: Database,
+        scope: Scope,
+        where: rows.WhereClause,
+        filter: Filter,
+        at: int,
+        limit: int,
+        encode_query: QueryEncoder,
+    ) -> CandidateRequest:
+        """Build the request, with a notice if another embedder's vectors have replaced ours."""
+        model = rows.model_of(db, self._embedder)
+        slot, dim = (-1, 0) if model is None else (model.slot, model.dim)
+        replaced = self._embedder is not None and model is None and rows.serving_model(db) is not None
+        notices = (_EMBEDDER_REPLACED,) if replaced else ()
+        return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, notices)
+
+    def _slot(self, scope: Scope) -> CacheSlot:
+        with self._lock:
+            slot = self._slots.pop(scope, None)
+            if slot is None:
+                slot = CacheSlot()
+                self._slots_created += 1
+                if self._slots_created % _TRIM_INTERVAL == 0:
+                    self._trim()
+            self._slots[scope] = slot
+            return slot
+
+    def _trim(self) -> None:
+        """Drop the least recently used caches once all together are too large."""
+        cached_rows = sum(slot.cache.pool.size for slot in self._slots.values() if slot.cache)
+        large_rows = sum(len(slot.large_index.numbers) for slot in self._slots.values() if slot.large_index)
+        for scope, slot in [*self._slots.items()]:
+            if (
+                cached_rows <= MAX_CACHED_ROWS
+                and large_rows <= MAX_LARGE_SCOPE_ROWS
+                and len(self._slots) <= MAX_CACHE_SLOTS
+            ):
+                return
+            if slot.lock.acquire(blocking=False):  # one that is in use stays
+                try:
+                    cached_rows -= slot.cache.pool.size if slot.cache else 0
+                    large_rows -= len(slot.large_index.numbers) if slot.large_index else 0
+                    slot.clear()
+                    del self._slots[scope]
+                finally:
+                    slot.lock.release()
+
+
+def _find_candidates(request: CandidateRequest, slot: CacheSlot) -> Candidates | None:
+    """Answer from the cache of the scope, bringing it up to date, or without one."""
+    filter, at = request.filter, request.at
+    if filter.include_superseded or filter.include_stale or filter.include_expired:
+        return _without_cache(request)
+    if slot.large_index is None:
+        if slot.cache is None or (slot.cache.slot, slot.cache.pool.dim) != (request.slot, request.dim):
+            slot.cache = ScopeCache(request.slot, request.dim)
+        scope_cache = slot.cache
+        if refresh(request.db, scope_cache, request.where, request.scope.namespace):
+            now = clock.now()
+            if at < scope_cache.expired_until or (at > now and scope_cache.expires_between(now, at)):
+                return _without_cache(request)  # another moment than the one the cache is kept for
+            scope_cache.expire(min(at, now))
+            slot.speakers = scope_cache.speakers()
+            return _from_cache(request, scope_cache)
+        slot.cache = None
+    if slot.large_index is None or (slot.large_index.slot, slot.large_index.dim) != (
+        request.slot,
+        request.dim,
+    ):
+        slot.large_index = LargeScopeIndex(request.slot, request.dim)
+    index = slot.large_index
+    index.refresh(request.db, request.where, request.scope.namespace)
+    slot.speakers = index.speakers
+    if len(index.numbers) <= MAX_CACHED_ENTRIES:  # it has shrunk: the next question is answered from a cache
+        slot.large_index = None
+    return _from_large_index(request, index)
+
+
+def _from_cache(request: CandidateRequest, scope_cache: ScopeCache) -> Candidates | None:
+    if not scope_cache.numbers:
+        return None
+    allowed = (
+        None
+        if request.filter == _NO_FILTER
+        else np.isin(np.array(scope_cache.numbers), request.allowed_numbers())
+    )
+    return _build_candidates(request, scope_cache, allowed)
+
+
+def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Candidates | None:
+    mask = None
+    if request.filter != _NO_FILTER or index.may_expire(request.at):
+        mask = np.isin(index.numbers, request.allowed_numbers())
+    agent = request.scope.agent_id
+    owned = (rows.ANY_OWNER if agent is None else rows.ONE_OWNER, request.where[1][:1])
+    numbers, statistics = index.propose(
+        request.db, owned, request.encode_query(index.speakers), mask, request.limit
+    )
+    read = read_rows(request.db, request.where, request.slot, numbers=numbers)
+    scope_cache = ScopeCache(request.slot, request.dim)
+    scope_cache.fill([row for row in read if row[9] is None or row[9] > request.at], statistics, reach=2)
+    if not scope_cache.numbers:
+        return None
+    allowed = None if mask is None else np.isin(np.array(scope_cache.numbers), index.numbers[mask])
+    # The pool numbers the speakers anew, so the question is read once more; its vector is kept.
+    return _build_candidates(request, scope_cache, allowed)
+
+
+def _without_cache(request: CandidateRequest) -> Candidates | None:
+    """Return candidates read for this request alone, for filters and times the cache does not cover."""
+    filter = request.filter
+    read = read_rows(request.db, request.where, request.slot, statuses=rows.allowed_statuses(filter))
+    scope_cache = ScopeCache(request.slot, request.dim)
+    scope_cache.fill([row for row in read if filter.include_expired or row[9] is None or row[9] > request.at])
+    if not scope_cache.numbers:
+        return None
+    return _build_candidates(
+        request, scope_cache, np.isin(np.array(scope_cache.numbers), request.allowed_numbers())
+    )
+
+
+def _build_candidates(
+    request: CandidateRequest, scope_cache: ScopeCache, allowed: Array | None
+) -> Candidates:
+    db = request.db
+    attach_token_reader(db, scope_cache)
+
+    def load_entries(positions: Sequence[int]) -> list[Entry]:
+        numbers = [scope_cache.numbers[position] for position in positions]
+        bodies: dict[int, tuple[bytes, int]] = {}
+        for batch in rows.batches(numbers):
+            marks = ",".join("?" * len(batch))
+            cursor = db.execute(f"SELECT no, body, live FROM entries WHERE no IN ({marks})", batch)
+            bodies.update((no, (body, live)) for no, body, live in cursor)
+        return [rows.entry_of(*bodies[number]) for number in numbers]
+
+    return Candidates(
+        scope_cache.pool,
+        request.encode_query(scope_cache.speakers()),
+        allowed,
+        scope_cache.write_order,
+        load_entries,
+        request.notices,
+    )
+
+
+def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: int) -> Array:
+    """Return the numbers of the entries of a scope that pass a filter."""
+    condition, parameters = where[0], [*where[1]]
+    condition += rows.status_condition(rows.allowed_statuses(filter))
+    types = semantics.filter_types(filter)
+    if types is not None:
+        condition += f" AND type IN ({','.join('?' * len(types))})"
+        parameters.extend(types)
+    for column, operator, value in (
+        ("confidence", ">=", filter.min_confidence or None),
+        ("time", ">=", filter.since),
+        ("time", "<=", filter.until),
+    ):
+        if value is not None:
+            condition += f" AND {column} {operator} ?"
+            parameters.append(value)
+    if not filter.include_expired:
+        condition += " AND (expires IS NULL OR expires > ?)"
+        parameters.append(at)
+    for tag in filter.tags[:_MAX_SQL_TAGS]:
+        condition += f" AND {db.dialect.contains_bytes}"
+        parameters.append(msgspec.json.encode(tag))
+    has_tags = bool(filter.tags or filter.tags_any)
+    cursor = db.execute(
+        f"SELECT no{', body, live' if has_tags else ''} FROM entries WHERE {condition}", parameters
+    )
+    if not has_tags:
+        return np.array([no for (no,) in cursor], np.int64)
+    passes = semantics.entry_predicate(filter, at)
+    return np.array([no for no, body, live in cursor if passes(rows.entry_of(body, live))], np.int64)
 
 
 def attach_token_reader(db: Database, cache: ScopeCache) -> None:
@@ -147,26 +418,6 @@ def _read_numbers(
 def _write_order_of(row: CacheRow) -> int:
     written: int = row[11]
     return written
-
-
-PROPOSALS_PER_RETRIEVER = 100
-"""Entries that each retriever proposes."""
-
-RARE_TERM_LIMIT = 512
-"""Number of entries from which a term counts as common."""
-
-COMMON_TERM_LIMIT = 4_000
-"""Maximum number of postings read for a common term, newest first."""
-
-MAX_PAIR_POSTINGS = 6_000
-"""Maximum number of postings compared for pairs of common terms."""
-
-MAX_CODES_IN_MEMORY = 250_000
-"""Scope size up to which codes stay in memory although the database has a vector index."""
-
-_CODE_BATCH = 8_192
-_MAX_DISTANCE = 65_535  # further apart than any two codes are
-_MAX_INT64 = (1 << 63) - 1  # beyond which PostgreSQL does not count
 
 
 class LargeScopeIndex:
@@ -480,257 +731,3 @@ def _with_neighbours(db: Database, numbers: set[int]) -> list[int]:
         )
         result.update(no for (no,) in cursor)
     return sorted(result)
-
-
-MAX_CACHED_ROWS = 200_000
-"""Maximum number of rows in all scope caches of a store."""
-
-MAX_LARGE_SCOPE_ROWS = 4_000_000
-"""Maximum number of rows in all large scope indexes of a store."""
-
-MAX_CACHE_SLOTS = 4_096
-_TRIM_INTERVAL = 16  # new places between two looks at how much is held
-_MAX_SQL_TAGS = 8  # tags that the database looks for itself; the rest is checked on what it finds
-
-_EMBEDDER_REPLACED = "the store holds another embedder's vectors: open it again to recall by meaning"
-_NO_FILTER = Filter()
-
-
-class CacheSlot:
-    """The cache of one scope and its lock."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()
-        self.cache: ScopeCache | None = None
-        self.large_index: LargeScopeIndex | None = None
-        self.speakers: Sequence[str] = ()
-
-    def clear(self) -> None:
-        """Drop the cache."""
-        self.cache = self.large_index = None
-
-
-class CandidateRequest(NamedTuple):
-    """A query for candidates: the scope's rows, the filter, and the slot of the vectors."""
-
-    db: Database
-    scope: Scope
-    where: rows.WhereClause
-    filter: Filter
-    at: int
-    limit: int
-    encode_query: QueryEncoder
-    slot: int
-    dim: int
-    notices: tuple[str, ...]
-
-    def allowed_numbers(self) -> Array:
-        """Return the numbers of the entries that pass the filter."""
-        return matching_numbers(self.db, self.where, self.filter, self.at)
-
-
-class SQLCandidateSource:
-    """Provides candidates from a database, with caches in memory."""
-
-    def __init__(self, connections: SQLConnections, embedder: Embedder | None) -> None:
-        self._connections = connections
-        self._embedder = embedder
-        self._lock = Lock()
-        self._slots: OrderedDict[Scope, CacheSlot] = OrderedDict()
-        self._slots_created = 0
-
-    def speakers(self, scope: Scope) -> Sequence[str]:
-        """Return the speakers of a scope as of its last query."""
-        place = self._slots.get(scope)
-        return () if place is None else place.speakers
-
-    @contextmanager
-    def candidates(
-        self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
-    ) -> Iterator[Candidates | None]:
-        """Yield the candidates of a scope as of the beginning of the block."""
-        place = self._slot(scope)
-        # The lock comes before the transaction: what is seen is never older than what is held.
-        with place.lock, self._connections.read_transaction() as db:
-            inside = rows.scope_condition(db, scope)
-            if inside is None:
-                yield None
-                return
-            asked = self._build_request(db, scope, inside, filter, at, limit, encode_query)
-            yield _find_candidates(asked, place)
-
-    def _build_request(
-        self,
-        db: Database,
-        scope: Scope,
-        where: rows.WhereClause,
-        filter: Filter,
-        at: int,
-        limit: int,
-        encode_query: QueryEncoder,
-    ) -> CandidateRequest:
-        """Build the request, with a notice if another embedder's vectors have replaced ours."""
-        model = rows.model_of(db, self._embedder)
-        slot, dim = (-1, 0) if model is None else (model.slot, model.dim)
-        replaced = self._embedder is not None and model is None and rows.serving_model(db) is not None
-        notices = (_EMBEDDER_REPLACED,) if replaced else ()
-        return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, notices)
-
-    def _slot(self, scope: Scope) -> CacheSlot:
-        with self._lock:
-            slot = self._slots.pop(scope, None)
-            if slot is None:
-                slot = CacheSlot()
-                self._slots_created += 1
-                if self._slots_created % _TRIM_INTERVAL == 0:
-                    self._trim()
-            self._slots[scope] = slot
-            return slot
-
-    def _trim(self) -> None:
-        """Drop the least recently used caches once all together are too large."""
-        cached_rows = sum(slot.cache.pool.size for slot in self._slots.values() if slot.cache)
-        large_rows = sum(len(slot.large_index.numbers) for slot in self._slots.values() if slot.large_index)
-        for scope, slot in [*self._slots.items()]:
-            if (
-                cached_rows <= MAX_CACHED_ROWS
-                and large_rows <= MAX_LARGE_SCOPE_ROWS
-                and len(self._slots) <= MAX_CACHE_SLOTS
-            ):
-                return
-            if slot.lock.acquire(blocking=False):  # one that is in use stays
-                try:
-                    cached_rows -= slot.cache.pool.size if slot.cache else 0
-                    large_rows -= len(slot.large_index.numbers) if slot.large_index else 0
-                    slot.clear()
-                    del self._slots[scope]
-                finally:
-                    slot.lock.release()
-
-
-def _find_candidates(request: CandidateRequest, slot: CacheSlot) -> Candidates | None:
-    """Answer from the cache of the scope, bringing it up to date, or without one."""
-    filter, at = request.filter, request.at
-    if filter.include_superseded or filter.include_stale or filter.include_expired:
-        return _without_cache(request)
-    if slot.large_index is None:
-        if slot.cache is None or (slot.cache.slot, slot.cache.pool.dim) != (request.slot, request.dim):
-            slot.cache = ScopeCache(request.slot, request.dim)
-        shelf = slot.cache
-        if refresh(request.db, shelf, request.where, request.scope.namespace):
-            now = clock.now()
-            if at < shelf.expired_until or (at > now and shelf.expires_between(now, at)):
-                return _without_cache(request)  # another moment than the one the shelf is kept for
-            shelf.expire(min(at, now))
-            slot.speakers = shelf.speakers()
-            return _from_cache(request, shelf)
-        slot.cache = None
-    if slot.large_index is None or (slot.large_index.slot, slot.large_index.dim) != (
-        request.slot,
-        request.dim,
-    ):
-        slot.large_index = LargeScopeIndex(request.slot, request.dim)
-    index = slot.large_index
-    index.refresh(request.db, request.where, request.scope.namespace)
-    slot.speakers = index.speakers
-    if len(index.numbers) <= MAX_CACHED_ENTRIES:  # it has shrunk: the next question is answered from a shelf
-        slot.large_index = None
-    return _from_large_index(request, index)
-
-
-def _from_cache(request: CandidateRequest, scope_cache: ScopeCache) -> Candidates | None:
-    if not scope_cache.numbers:
-        return None
-    allowed = (
-        None
-        if request.filter == _NO_FILTER
-        else np.isin(np.array(scope_cache.numbers), request.allowed_numbers())
-    )
-    return _build_candidates(request, scope_cache, allowed)
-
-
-def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Candidates | None:
-    mask = None
-    if request.filter != _NO_FILTER or index.may_expire(request.at):
-        mask = np.isin(index.numbers, request.allowed_numbers())
-    agent = request.scope.agent_id
-    owned = (rows.ANY_OWNER if agent is None else rows.ONE_OWNER, request.where[1][:1])
-    numbers, statistics = index.propose(
-        request.db, owned, request.encode_query(index.speakers), mask, request.limit
-    )
-    read = read_rows(request.db, request.where, request.slot, numbers=numbers)
-    shelf = ScopeCache(request.slot, request.dim)
-    shelf.fill([row for row in read if row[9] is None or row[9] > request.at], statistics, reach=2)
-    if not shelf.numbers:
-        return None
-    allowed = None if mask is None else np.isin(np.array(shelf.numbers), index.numbers[mask])
-    # The pool numbers the speakers anew, so the question is read once more; its vector is kept.
-    return _build_candidates(request, shelf, allowed)
-
-
-def _without_cache(request: CandidateRequest) -> Candidates | None:
-    """Return candidates read for this request alone, for filters and times the cache does not cover."""
-    filter = request.filter
-    read = read_rows(request.db, request.where, request.slot, statuses=rows.allowed_statuses(filter))
-    shelf = ScopeCache(request.slot, request.dim)
-    shelf.fill([row for row in read if filter.include_expired or row[9] is None or row[9] > request.at])
-    if not shelf.numbers:
-        return None
-    return _build_candidates(request, shelf, np.isin(np.array(shelf.numbers), request.allowed_numbers()))
-
-
-def _build_candidates(
-    request: CandidateRequest, scope_cache: ScopeCache, allowed: Array | None
-) -> Candidates:
-    db = request.db
-    attach_token_reader(db, scope_cache)
-
-    def load_entries(positions: Sequence[int]) -> list[Entry]:
-        numbers = [scope_cache.numbers[position] for position in positions]
-        bodies: dict[int, tuple[bytes, int]] = {}
-        for batch in rows.batches(numbers):
-            marks = ",".join("?" * len(batch))
-            cursor = db.execute(f"SELECT no, body, live FROM entries WHERE no IN ({marks})", batch)
-            bodies.update((no, (body, live)) for no, body, live in cursor)
-        return [rows.entry_of(*bodies[number]) for number in numbers]
-
-    return Candidates(
-        scope_cache.pool,
-        request.encode_query(scope_cache.speakers()),
-        allowed,
-        scope_cache.write_order,
-        load_entries,
-        request.notices,
-    )
-
-
-def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: int) -> Array:
-    """Return the numbers of the entries of a scope that pass a filter."""
-    condition, parameters = where[0], [*where[1]]
-    condition += rows.status_condition(rows.allowed_statuses(filter))
-    types = semantics.filter_types(filter)
-    if types is not None:
-        condition += f" AND type IN ({','.join('?' * len(types))})"
-        parameters.extend(types)
-    for column, operator, value in (
-        ("confidence", ">=", filter.min_confidence or None),
-        ("time", ">=", filter.since),
-        ("time", "<=", filter.until),
-    ):
-        if value is not None:
-            condition += f" AND {column} {operator} ?"
-            parameters.append(value)
-    if not filter.include_expired:
-        condition += " AND (expires IS NULL OR expires > ?)"
-        parameters.append(at)
-    for tag in filter.tags[:_MAX_SQL_TAGS]:
-        condition += f" AND {db.dialect.contains_bytes}"
-        parameters.append(msgspec.json.encode(tag))
-    has_tags = bool(filter.tags or filter.tags_any)
-    cursor = db.execute(
-        f"SELECT no{', body, live' if has_tags else ''} FROM entries WHERE {condition}", parameters
-    )
-    if not has_tags:
-        return np.array([no for (no,) in cursor], np.int64)
-    passes = semantics.entry_predicate(filter, at)
-    return np.array([no for no, body, live in cursor if passes(rows.entry_of(body, live))], np.int64)

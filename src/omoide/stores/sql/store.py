@@ -390,7 +390,7 @@ class SQLStore:
         """Return a document with its log, or None."""
         check_arguments(kind=kind, id=id, scope=scope)
         with self._db.read_transaction() as db:
-            return rows.load(db, kind, id, scope)
+            return rows.load_document(db, kind, id, scope)
 
     def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
         """Replace a document and its log."""
@@ -398,7 +398,7 @@ class SQLStore:
         with self._db.write_transaction(
             *document_locks(document.namespace, document.kind, document.id)
         ) as db:
-            return rows.save(db, document, expected_rev, clock.now())
+            return rows.save_document(db, document, expected_rev, clock.now())
 
     def append(
         self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
@@ -407,7 +407,7 @@ class SQLStore:
         check_arguments(kind=kind, id=id, entries=entries, scope=scope)
         added = [freeze(item, f"entries[{at}]") for at, item in enumerate(entries)]
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.append(db, kind, id, added, scope, expected_rev, clock.now())
+            return rows.append_to_document(db, kind, id, added, scope, expected_rev, clock.now())
 
     def documents(
         self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
@@ -426,19 +426,19 @@ class SQLStore:
         """List the kinds of documents in a namespace."""
         check_arguments(namespace=namespace)
         with self._db.read_transaction() as db:
-            return rows.kinds(db, namespace)
+            return rows.document_kinds(db, namespace)
 
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """Acquire or renew the lease of a document; return None while another owner holds it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner, ttl_ms=ttl_ms)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.claim(db, kind, id, scope, owner, ttl_ms, clock.now())
+            return rows.claim_lease(db, kind, id, scope, owner, ttl_ms, clock.now())
 
     def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
         """Release a lease; return False if the owner did not hold it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.release(db, kind, id, scope, owner, clock.now())
+            return rows.release_lease(db, kind, id, scope, owner, clock.now())
 
 
 def _after_fork() -> None:

@@ -1,13 +1,11 @@
-"""Define the SQLite schema and migrate files to it.
-
-Each migration is a number and the statements that lead to it; a file is migrated when it is opened, in one
-transaction. The change log contains no content.
-
-Connect to a SQLite file and map its errors.
+"""Connect to a SQLite file, migrate its schema and map its errors.
 
 Every `sqlite3` error becomes one of ours here, and nowhere else. One connection writes, behind a lock; any
 number of connections read. All of them see whole transactions only. A forked process opens connections of its
 own.
+
+Each migration is a number and the statements that lead to it; a file is migrated when it is opened, in one
+transaction. The change log contains no content.
 """
 
 from __future__ import annotations
@@ -28,7 +26,27 @@ from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Dialect
 
+T = TypeVar("T")
+
 APPLICATION_ID = 0x6F6D6F69  # "omoi", in the header of every file of ours
+_BUSY_TIMEOUT = 5.0  # seconds that SQLite itself waits for others; ours is above it
+
+_INHERITED: list[object] = []
+"""Connections inherited through a fork: never used and never closed, which would touch the parent's files."""
+
+_DIALECT = Dialect(
+    contains_bytes="instr(body, ?) > 0",
+    table_order_hint="NOT INDEXED",
+    join_order_hint="CROSS",
+    no_index_prefix="+",
+)
+
+_WRITE_ERRORS = {
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+}
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -111,7 +129,7 @@ MIGRATIONS: tuple[str, ...] = (
 VERSION = len(MIGRATIONS)
 
 
-def version(db: sqlite3.Connection) -> int:
+def schema_version(db: sqlite3.Connection) -> int:
     """Return the number of the last migration of a file."""
     number: int = db.execute("PRAGMA user_version").fetchone()[0]
     return number
@@ -122,10 +140,10 @@ def check_application(db: sqlite3.Connection, name: str) -> None:
     application = db.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         raise StoreFailed(name, "is another program's database", "choose another path")
-    if application == APPLICATION_ID and version(db) > VERSION:
+    if application == APPLICATION_ID and schema_version(db) > VERSION:
         raise WrongVersion(
             name,
-            f"has schema {version(db)}, and this Omoide knows schemas up to {VERSION}",
+            f"has schema {schema_version(db)}, and this Omoide knows schemas up to {VERSION}",
             "use the newer Omoide that made it; nothing was changed",
         )
 
@@ -133,7 +151,7 @@ def check_application(db: sqlite3.Connection, name: str) -> None:
 def migrate(db: sqlite3.Connection, name: str) -> int:
     """Migrate a file inside the caller's transaction; return the version it had, or 0 if it was new."""
     check_application(db, name)  # again: another process may have been faster
-    old = version(db)
+    old = schema_version(db)
     for number in range(old, VERSION):
         for statement in MIGRATIONS[number].split(";"):
             if statement.strip():
@@ -142,17 +160,6 @@ def migrate(db: sqlite3.Connection, name: str) -> int:
     if old < VERSION:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     return old
-
-
-schema_version = version
-
-
-_WRITE_ERRORS = {
-    sqlite3.SQLITE_IOERR_WRITE,
-    sqlite3.SQLITE_IOERR_FSYNC,
-    sqlite3.SQLITE_IOERR_TRUNCATE,
-    sqlite3.SQLITE_IOERR_SHMSIZE,
-}
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -191,22 +198,6 @@ def map_errors(name: str) -> Iterator[None]:
 
 def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-
-
-T = TypeVar("T")
-
-_INHERITED: list[object] = []
-"""Connections inherited through a fork: never used and never closed, which would touch the parent's files."""
-
-_BUSY_TIMEOUT = 5.0  # seconds that SQLite itself waits for others; ours is above it
-
-
-_DIALECT = Dialect(
-    contains_bytes="instr(body, ?) > 0",
-    table_order_hint="NOT INDEXED",
-    join_order_hint="CROSS",
-    no_index_prefix="+",
-)
 
 
 class SQLiteConnection(sqlite3.Connection):

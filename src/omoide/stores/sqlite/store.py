@@ -98,7 +98,7 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
 def _check_backup(db: sqlite3.Connection, source: Path) -> None:
     connection.check_application(db, str(source))
     errors = integrity_errors(db, limit=5)
-    if errors or not connection.version(db):
+    if errors or not connection.schema_version(db):
         problem = "; ".join(errors) or "it is empty"
         raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
 
