@@ -388,6 +388,13 @@ def test_every_step_of_a_journey_names_what_exists() -> None:
     assert [name for name in sorted(names) if not resolves(name)] == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_the_reference_of_a_page_names_what_exists(path: Path) -> None:
+    """Each `:::` directive of a page names something that its reference can be generated from."""
+    names = re.findall(r"^::: (\S+)", path.read_text("utf-8"), re.MULTILINE)
+    assert [name for name in names if not resolves(name)] == []
+
+
 def test_the_site_has_every_page_once() -> None:
     """The navigation lists each page of docs/ once, and nothing else."""
     assert sorted(nav_pages()) == sorted(path.relative_to(ROOT / "docs").as_posix() for path in PAGES)

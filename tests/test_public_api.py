@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import types
 
 import pytest
@@ -69,6 +71,19 @@ def test_the_public_names_are_these_and_no_others() -> None:
 def test_every_public_name_can_be_imported() -> None:
     """What `__all__` promises is there."""
     assert [name for name in omoide.__all__ if not hasattr(omoide, name)] == []
+
+
+def test_every_name_of_a_package_can_be_imported() -> None:
+    """What `__all__` of a package promises is there, also where it is loaded on demand."""
+    packages = [found.name for found in pkgutil.walk_packages(omoide.__path__, "omoide.") if found.ispkg]
+    modules = [importlib.import_module(name) for name in packages]
+    missing = [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name in getattr(module, "__all__", ())
+        if not hasattr(module, name)
+    ]
+    assert missing == []
 
 
 def test_nothing_else_is_left_lying_in_the_package() -> None:

@@ -122,7 +122,6 @@ __getattr__, __dir__ = attach(
             "Version",
         ),
         "redaction": ("Guard", "mask_secrets", "refuse_secrets"),
-        "semantics": ("decide_write", "entry_predicate"),
-        "validation": ("StoreSettings",),
+        "semantics": ("StoreSettings", "decide_write", "entry_predicate"),
     },
 )
