@@ -1,7 +1,7 @@
-"""Context assembly.
+"""The context of a session for a prompt: conversation, working context and long-term memories in a budget.
 
-The budget is split between the conversation, the working context and long-term memory, and each part is
-counted as the text that it will be read as. What was said and what is remembered stands there in quotation.
+The budget is split between the three parts, and each is counted as the text that the model reads. Messages
+and memories are quoted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,9 @@ from omoide.stores.protocols import Store, SupportsAccess, SupportsQuery
 from omoide.stores.records import Query
 from omoide.turns.prompt import quote
 
-# assembling: What should a model know about this session, in so many tokens?
-
-
 DEFAULT_BUDGET = TokenBudget().total
 MAX_MEMORY_LENGTH = 2_000
-"""How many characters of a memory are shown."""
+"""Characters of a memory that are shown; the rest is cut."""
 
 CONTEXT_HEADING = "## Session Context\n"
 MEMORY_HEADING = (
@@ -40,7 +37,7 @@ CONVERSATION_HEADING = "## Conversation\n"
 
 
 class BudgetShares(msgspec.Struct, frozen=True, kw_only=True):
-    """How a budget is split; `system` is left for the program's own instructions."""
+    """The parts of a token budget; `system` is reserved for the program's own instructions."""
 
     total: int
     system: int
@@ -50,7 +47,7 @@ class BudgetShares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_budget(total: int = DEFAULT_BUDGET) -> BudgetShares:
-    """The shares of a budget."""
+    """Split a token budget into shares."""
     check_positive(total, "token_budget")
     return BudgetShares(
         total=total,
@@ -62,12 +59,12 @@ def split_budget(total: int = DEFAULT_BUDGET) -> BudgetShares:
 
 
 class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model may be told about a session: as data, and as the text that was counted."""
+    """The context of a session, as data and as the text that was counted."""
 
     conversation: tuple[BufferMessage, ...] = ()
-    """What was said last, as far as it fits."""
+    """The newest messages that fit."""
     summary: str = ""
-    """The gist of what was said before that."""
+    """A summary of the messages before them."""
     working_context: dict[str, Any] = {}
     long_term_memories: tuple[Entry, ...] = ()
     text: str = ""
@@ -75,7 +72,7 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     token_counts: dict[str, int] = {}
     shares: BudgetShares
     notices: tuple[str, ...] = ()
-    """What was left out, and what could not be asked."""
+    """Parts that were left out, and stores that failed."""
 
     def __str__(self) -> str:
         return self.text
@@ -91,75 +88,76 @@ def build_context(
     summarise: bool = False,
     notices: Sequence[str] = (),
 ) -> SessionContext:
-    """The parts that fit, each into its share; `items` and `memories` come with the most important first."""
+    """Fit each part into its share; `items` and `memories` come with the most important first."""
     shares = split_budget(budget)
-    told = [*notices]
-    talk, summary, kept = _fit_conversation(messages, shares.conversation, count, summarise)
+    all_notices = [*notices]
+    talk, summary, newest = _fit_conversation(messages, shares.conversation, count, summarise)
     working, shown = _fit_lines(CONTEXT_HEADING, [_item_line(one) for one in items], shares.working, count)
     remembered, recalled = _fit_lines(
         MEMORY_HEADING, [_memory_line(one) for one in memories], shares.long_term, count
     )
-    for what, there, all_of in (
-        ("messages only in the summary" if summary else "messages left out", len(kept), len(messages)),
+    for problem, shown_count, total in (
+        ("messages only in the summary" if summary else "messages left out", len(newest), len(messages)),
         ("values of the working context left out", len(shown), len(items)),
         ("memories left out", len(recalled), len(memories)),
     ):
-        if there < all_of:
-            told.append(f"too long for the budget: {what}: {all_of - there}")
+        if shown_count < total:
+            all_notices.append(f"too long for the budget: {problem}: {total - shown_count}")
     counts = {"conversation": count(talk), "working": count(working), "long_term": count(remembered)}
     return SessionContext(
-        conversation=tuple(kept),
+        conversation=tuple(newest),
         summary=summary,
         working_context={items[at].key: items[at].value for at in shown},
         long_term_memories=tuple(memories[at] for at in recalled),
         text="\n".join(part for part in (working, remembered, talk) if part),
         token_counts={**counts, "total": sum(counts.values())},
         shares=shares,
-        notices=tuple(told),
+        notices=tuple(all_notices),
     )
 
 
 def _fit_lines(head: str, lines: Sequence[str], room: int, count: TokenCounter) -> tuple[str, list[int]]:
-    """A section of the lines that fit, and which those are; a long one is passed over for shorter ones."""
-    text, kept = head, []
+    """Return a section of the lines that fit, and their indexes; shorter lines may follow one left out."""
+    text, fitting = head, []
     for at, line in enumerate(lines):
         if count(text + line) <= room:
             text += line
-            kept.append(at)
-    return (text, kept) if kept else ("", [])
+            fitting.append(at)
+    return (text, fitting) if fitting else ("", [])
 
 
 def _fit_conversation(
-    said: Sequence[BufferMessage], room: int, count: TokenCounter, summarise: bool
+    messages: Sequence[BufferMessage], room: int, count: TokenCounter, summarise: bool
 ) -> tuple[str, str, list[BufferMessage]]:
-    """The conversation as text, the summary of what does not fit, and the messages that do."""
-    whole = _conversation_text("", said)
+    """Return the conversation as text, the summary of what does not fit, and the messages that do."""
+    whole = _conversation_text("", messages)
     if not summarise and count(whole) <= room:
-        return whole, "", [*said]
-    # Half for what was said last, as it was said; half for the gist of all before.
-    kept: list[BufferMessage] = []
+        return whole, "", [*messages]
+    # Half for the newest messages, half for a summary of those before.
+    newest: list[BufferMessage] = []
     if not summarise:
-        for one in reversed(said):
-            if count(_conversation_text("", [one, *kept])) > room // 2:
+        for one in reversed(messages):
+            if count(_conversation_text("", [one, *newest])) > room // 2:
                 break
-            kept.insert(0, one)
-    before = said[: len(said) - len(kept)]
-    left = room - count(_conversation_text("", kept)) - count(CONVERSATION_HEADING)
+            newest.insert(0, one)
+    before = messages[: len(messages) - len(newest)]
+    left = room - count(_conversation_text("", newest)) - count(CONVERSATION_HEADING)
     while left > 0:
         summary = summarize_messages(before, left, count=count, quote=quote)
-        text = _conversation_text(summary, kept)
+        text = _conversation_text(summary, newest)
         over = count(text) - room
         if over <= 0:
-            return text, summary, kept
+            return text, summary, newest
         left -= over
-    return _conversation_text("", kept), "", kept
+    return _conversation_text("", newest), "", newest
 
 
-def _conversation_text(summary: str, said: Sequence[BufferMessage]) -> str:
-    if not summary and not said:
+def _conversation_text(summary: str, messages: Sequence[BufferMessage]) -> str:
+    if not summary and not messages:
         return ""
-    gist = f"{summary}\n" if summary else ""
-    return CONVERSATION_HEADING + gist + "".join(f"{one.role}: {quote(one.content)}\n" for one in said)
+    lines = [f"{summary}\n"] if summary else []
+    lines += [f"{one.role}: {quote(one.content)}\n" for one in messages]
+    return CONVERSATION_HEADING + "".join(lines)
 
 
 def _item_line(item: ContextItem) -> str:
@@ -183,25 +181,22 @@ def _memory_line(entry: Entry) -> str:
 
 
 def confidence_label(confidence: float) -> str:
-    """How sure something is, in words."""
+    """Return a confidence in words."""
     level = "high" if confidence >= 0.8 else "medium" if confidence >= 0.5 else "low"
     return f"{level} confidence"
 
 
-# recalling: Which long-term memories belong into a session's context?
-
-
 HINT_LIMIT = 10
-"""How many memories answer a hint."""
+"""Memories that are recalled for a hint."""
 DEFAULT_LIMIT = 5
 MIN_CONFIDENCE = 0.7
-"""How sure a memory has to be that nobody asked for."""
+"""The confidence that a memory needs where there is no hint."""
 
 
 async def load_memories(store: Any, scope: Scope, hint: str | None) -> tuple[list[Entry], list[str]]:
-    """What memory says to a hint, best first, or else the surest of what is newest, and what went wrong.
+    """Return the memories for a hint, best first, or else the newest, most confident first, and notices.
 
-    A store that fails leaves the context without memories; the rest of it is still worth having.
+    A store that fails gives no memories and a notice, so that the rest of the context can be used.
     """
     if not isinstance(store, Store):
         return [], []

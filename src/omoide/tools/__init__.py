@@ -1,8 +1,7 @@
-"""Which tools let a model use the memory itself?
+"""Memory tools: remember, recall, forget, relate and review as actions that a model can call.
 
-`memory_tools()` gives them for an agent's `tools`: remember, recall, forget, relate and review. Whose memory
-it is, and how far it reaches, is said by the program and the turn, never by the model.
-
+`memory_tools()` returns them for an agent's `tools`. The program and the turn set the owner and the scope of
+the memory, never the model.
 """
 
 from __future__ import annotations
@@ -27,13 +26,16 @@ MEMORY_TOOLS = tuple(_MAKERS)
 
 
 def memory_tools(*names: str, reach: str | None = None, strict: bool = False) -> list[Action]:
-    """The tools of these names, or all of them.
+    """Return the tools with these names, or all of them.
 
-    They see what the agent's memory policy says, or with `reach` all of the `session`, the `project` or the
-    `agent`. `strict` refuses memories that are incomplete or contradict what is known.
+    Args:
+        names: names of tools; default: all.
+        reach: the memories they see: those of the `session`, the `project` or the `agent`; default: the scope
+            of the agent's memory policy.
+        strict: refuse memories that are incomplete or contradict others.
     """
-    setting = ToolConfig(reach=reach, strict=strict)
+    config = ToolConfig(reach=reach, strict=strict)
     for name in names:
         if name not in _MAKERS:
             raise NotFound("memory tool", name, f"use one of {', '.join(_MAKERS)}")
-    return [_MAKERS[name](setting) for name in names or MEMORY_TOOLS]
+    return [_MAKERS[name](config) for name in names or MEMORY_TOOLS]

@@ -1,7 +1,6 @@
-"""ToolContext: scopes, capability check, parameters.
+"""The context of memory tools: store, scopes, capability check and parameters.
 
-The store, the scope and the ids come from the turn. A program can set how far the tools reach; a model
-cannot.
+Store, scope and ids come from the turn. A program can set the reach of the tools; a model cannot.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from omoide.core.value import check_choice, check_instance
 from omoide.errors import Invalid, MissingScope, MissingStore, NotCapable
 from omoide.longterm.relations import RELATIONS
 
-# desk: What may a memory tool touch in this turn?
-
-
 REACHES = ("session", "project", "agent")
 QUERY_CAPABILITY = "CanQueryMemory"
 WRITE_CAPABILITY = "CanWriteMemory"
@@ -30,12 +26,12 @@ _ALIASES = {QUERY_CAPABILITY: "can_query_memory", WRITE_CAPABILITY: "can_write_m
 
 
 class ToolConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program sets the tools up."""
+    """Settings of the memory tools, made by the program."""
 
     reach: str | None = None
-    """How far they see; None for as far as the agent's memory policy says."""
+    """`session`, `project` or `agent`; None for the scope of the agent's memory policy."""
     strict: bool = False
-    """Whether memories that are incomplete or contradict others are refused."""
+    """Refuse memories that are incomplete or contradict others."""
 
     def __post_init__(self) -> None:
         if self.reach is not None:
@@ -44,23 +40,23 @@ class ToolConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool works with during one call."""
+    """Store, scopes and evidence of one tool call."""
 
     store: Any
     read_scope: Scope
-    """What it may read."""
+    """The memories that the tool may read."""
     owned_scope: Scope
-    """What it may change: the agent's own part of what it may read."""
+    """The memories that it may change: the agent's own among those it may read."""
     write_scope: Scope
-    """Where new memories go: they carry the session and the project of the turn."""
+    """The scope of new memories, with the session and the project of the turn."""
     idempotency_key: str
-    """What this call is called, today and when it is repeated after a crash."""
+    """The key of this call, which stays the same when it is repeated after a crash."""
     evidence: tuple[Evidence, ...] = ()
-    """Where the user asked for what is being done."""
+    """The user's message that the turn answers."""
 
 
 def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> ToolContext:
-    """The desk for a call, if the agent may use the tool and the turn has a memory."""
+    """Return the context of a call; raise if the agent may not use the tool or the turn has no memory."""
     _check_capability(ctx, tool, capability)
     store, scope = getattr(ctx, "store", None), getattr(ctx, "scope", None)
     if store is None:
@@ -74,11 +70,11 @@ def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> To
         session_id=getattr(ctx, "session_id", None) or scope.session_id,
         project_id=getattr(getattr(ctx, "request", None), "project_id", None) or scope.project_id,
     )
-    seen = _read_scope(config.reach, getattr(ctx, "reach", None) or scope, home)
+    read_scope = _read_scope(config.reach, getattr(ctx, "reach", None) or scope, home)
     return ToolContext(
         store=store,
-        read_scope=seen,
-        owned_scope=seen.replace(agent_id=agent_id),
+        read_scope=read_scope,
+        owned_scope=read_scope.replace(agent_id=agent_id),
         write_scope=home,
         idempotency_key=str(getattr(ctx, "idempotency_key", "")),
         evidence=_request_evidence(ctx),
@@ -102,26 +98,25 @@ def _read_scope(reach: str | None, scope: Scope, home: Scope) -> Scope:
 
 
 def _check_capability(ctx: Any, tool: str, capability: str) -> None:
-    """An identity that declares nothing leaves everything open; one that declares something means it."""
+    """Raise unless the identity declares the tool or its capability, or declares nothing at all."""
     actions, tags = ctx.identity.actions(), ctx.identity.tags()
     if (actions or tags) and not (tool in actions or {capability, _ALIASES[capability]} & {*tags}):
         raise NotCapable(ctx.agent.id, capability)
 
 
 def _request_evidence(ctx: Any) -> tuple[Evidence, ...]:
-    """The place of the user's words in the thread."""
+    """Return the user's message of this request in the thread."""
     thread: Thread = ctx.thread
-    wanted = getattr(ctx, "request_id", None)
+    sender = ("user", getattr(ctx, "request_id", None))
     for seq in range(len(thread.entries) - 1, -1, -1):
         entry = thread.entries[seq]
-        said = entry.payload
-        if entry.kind == "message" and said.get("role") == "user" and said.get("request_id") == wanted:
+        message = entry.payload
+        if entry.kind == "message" and (message.get("role"), message.get("request_id")) == sender:
             return (Evidence(kind="message", ref=f"{thread.id}:{seq}"),)
     return ()
 
 
-# params: What does a model have to say to use the memory, and how strictly is it taken?
-
+# Parameters
 
 ALL_TYPES = "all"
 MAX_LIMIT = 50
@@ -193,27 +188,27 @@ RelationName = Annotated[
 
 
 def bounded_text(value: str, field: str, max_bytes: int) -> str:
-    """A text without the space around it, if it is no longer than allowed."""
-    said = check_str(value, field).strip()
-    size = len(said.encode())
+    """Return text without the space around it; raise if it is too long."""
+    text = check_str(value, field).strip()
+    size = len(text.encode())
     if size > max_bytes:
         raise Invalid(field, f"has {size} bytes", f"use at most {max_bytes}")
-    return said
+    return text
 
 
 def type_filter(value: str) -> tuple[str, ...]:
-    """The types that are looked for; none named means all."""
+    """Return the types to search; none means all."""
     return () if value == ALL_TYPES else (memory_types.check_memory_type(value),)
 
 
 def clean_tags(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Tags without the space around them; empty ones are none."""
-    said = [bounded_text(tag, "tags", MAX_TAG_BYTES) for tag in value]
-    return tuple(dict.fromkeys(tag for tag in said if tag))
+    """Return tags without the space around them, without empty ones and duplicates."""
+    tags = [bounded_text(tag, "tags", MAX_TAG_BYTES) for tag in value]
+    return tuple(dict.fromkeys(tag for tag in tags if tag))
 
 
 def parse_confidence(value: float | str, field: str = "confidence") -> float:
-    """A confidence from a number, which is brought between 0 and 1, or from a level."""
+    """Convert a number, which is clamped to 0 and 1, or a level to a confidence."""
     if isinstance(value, str):
         return CONFIDENCE_LEVELS[value]
     if value != value:
@@ -221,12 +216,12 @@ def parse_confidence(value: float | str, field: str = "confidence") -> float:
     return min(max(float(value), 0.0), 1.0)
 
 
-# showing: How is a memory shown to a model?
+# Results
 
 
 def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
-    """A memory as data that a model reads, without what it does not have."""
-    whole = {
+    """Return a memory as data for a model, without the fields that are None."""
+    fields = {
         "id": entry.id,
         "content": entry.content,
         "type": entry.type,
@@ -237,9 +232,9 @@ def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
         "tags": list(entry.tags) or None,
         **more,
     }
-    return {name: value for name, value in whole.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def iso_time(at: int) -> str:
-    """A moment in ISO 8601, UTC."""
+    """Format a time in ISO 8601, UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -308,8 +308,8 @@ def _format_type(schema: SchemaNode, path: str) -> Any:
     if schema.get("contentEncoding", "base64") != "base64" or (
         "contentEncoding" not in schema and schema["format"] not in _FORMATS
     ):
-        said = schema.get("contentEncoding", schema.get("format"))
-        raise _invalid(path, f"has the format {said!r}", f"use base64, {', '.join(map(str, _FORMATS))}")
+        unknown = schema.get("contentEncoding", schema.get("format"))
+        raise _invalid(path, f"has the format {unknown!r}", f"use base64, {', '.join(map(str, _FORMATS))}")
     return bytes if "contentEncoding" in schema else _FORMATS[schema["format"]]
 
 

@@ -1,12 +1,12 @@
-"""Provider models.
+"""Models of providers, through pydantic-ai; a model is named as `provider:model`.
 
-Whatever a provider's library raises becomes a `ModelFailed` here, and nowhere else. A failure of the server
-itself (500, 502, 504) is `ModelOverloaded`, since it may be over by the next time. A quota that is used up is
-`ModelRefused`, since waiting a little does not bring it back.
+Errors of a provider's library are mapped to `ModelFailed` here, and nowhere else. A failure of the server
+itself (500, 502, 504) is `ModelOverloaded`, since it is transient. A quota that is used up is `ModelRefused`,
+since a retry does not help.
 
-Through pydantic-ai, which knows the providers; a model is named as `provider:model`. Its own retries are off,
-so one call here is one request there; ours are in `calling`. Connections belong to the event loop that opened
-them, so each call opens its own and closes them; `connected` keeps them for several calls.
+The retries of pydantic-ai are off, so one call here is one request there; ours are in `omoide.turns.model`.
+Connections belong to the event loop that opened them, so each call opens its own and closes them;
+`ProviderModel.connect` keeps them open for several calls.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ from omoide.core.frozen import check_text, thaw
 from omoide.turns.model import Reply, Request
 from omoide.turns.prompt import Message, Operation, Prompt, ToolCall, Usage
 
-# failing: What does it mean for a turn when a provider fails?
-
+# Errors
 
 ErrorMapping = tuple[type[ModelFailed], str, str]
 
@@ -114,17 +113,17 @@ ERROR_MAPPINGS: tuple[tuple[type[Exception], ErrorMapping], ...] = (
     (OSError, UNREACHABLE),
     (ImportError, UNUSABLE),
 )
-"""What each error means: the first row that fits holds."""
+"""The error class, problem and remedy for each foreign error; the first row that matches is used."""
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425})
-"""Statuses without a category of their own that ask for another try."""
+"""Statuses that can be retried and have no category of their own."""
 
 _INSTALL = re.compile(r'pip install "?[\w.\[\]-]+"?')
 
 
 @contextmanager
 def map_provider_errors(model: str) -> Iterator[None]:
-    """A block in which all that goes wrong is a `ModelFailed`, or an error of ours that says so itself."""
+    """Map every exception of the block to `ModelFailed`, except errors of Omoide."""
     try:
         yield
     except OmoideError:
@@ -134,7 +133,7 @@ def map_provider_errors(model: str) -> Iterator[None]:
 
 
 def to_model_error(error: Exception, model: str) -> ModelFailed:
-    """An error of a provider's library, as one of ours."""
+    """Convert an error of a provider's library."""
     if isinstance(error, ExceptionGroup):
         return to_model_error(error.exceptions[-1], model)
     kind, problem, remedy = classify_error(error)
@@ -147,10 +146,10 @@ def to_model_error(error: Exception, model: str) -> ModelFailed:
 
 
 def classify_error(error: Exception) -> ErrorMapping:
-    """What an error says about the model, and what to do about it."""
+    """Return the error class, the problem and the remedy for an error."""
     if type(error) is exceptions.ModelHTTPError:  # it would be of a subclass if its status had a category
         return OVERLOADED if error.status_code in RETRYABLE_STATUSES else REJECTED
-    return next((said for kind, said in ERROR_MAPPINGS if isinstance(error, kind)), UNKNOWN)
+    return next((mapping for kind, mapping in ERROR_MAPPINGS if isinstance(error, kind)), UNKNOWN)
 
 
 def _error_text(error: Exception) -> str:
@@ -160,15 +159,14 @@ def _error_text(error: Exception) -> str:
     return words if known else f"{type(error).__name__}: {words}"
 
 
-# translating: How is a prompt said to a provider, and its answer understood?
-
+# Requests and replies
 
 MAX_TOOL_NAME_LENGTH = 64  # the longest name of a tool that every provider takes
 _INVALID_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ProviderRequest:
-    """A prompt in the words of pydantic-ai, for one model."""
+    """A prompt in the types of pydantic-ai, for one model."""
 
     def __init__(self, prompt: Prompt, model: Model) -> None:
         self._tool_names = provider_tool_names(prompt.operations)
@@ -180,15 +178,15 @@ class ProviderRequest:
         )
 
     def to_reply(self, response: ModelResponse, model: str) -> Reply:
-        """The answer of the model, as one of ours."""
+        """Convert the response of the model."""
         if response.finish_reason == "content_filter":
-            said = (response.provider_details or {}).get("refusal") or "it gives no reason"
-            raise ModelRefused(model, f"did not let the answer pass ({said})", "say it in another way")
-        meant = {spoken: name for name, spoken in self._tool_names.items()}
+            reason = (response.provider_details or {}).get("refusal") or "it gives no reason"
+            raise ModelRefused(model, f"did not let the answer pass ({reason})", "say it in another way")
+        names = {provider_name: name for name, provider_name in self._tool_names.items()}
         try:
             return Reply(
                 content="".join(part.content for part in response.parts if isinstance(part, TextPart)),
-                calls=tuple(_to_tool_call(part, meant) for part in response.tool_calls),
+                calls=tuple(_to_tool_call(part, names) for part in response.tool_calls),
                 usage=Usage(
                     input_tokens=response.usage.input_tokens,
                     output_tokens=response.usage.output_tokens,
@@ -201,19 +199,19 @@ class ProviderRequest:
             problem = f"gave an answer that cannot be kept ({error})"
             raise ModelMisbehaved(model, problem, "ask it again") from error
 
-    def _messages(self, said: Sequence[Message]) -> list[ModelMessage]:
-        """What was said, with all that comes between two answers of the model in one request."""
-        found: list[ModelMessage] = []
+    def _messages(self, messages: Sequence[Message]) -> list[ModelMessage]:
+        """Convert messages; those between two answers of the model become one request."""
+        converted: list[ModelMessage] = []
         parts: list[ModelRequestPart] = []
-        for message in said:
+        for message in messages:
             if message.role != "assistant":
                 parts.append(self._part(message))
                 continue
             if parts:
-                found.append(ModelRequest(parts=parts))
+                converted.append(ModelRequest(parts=parts))
                 parts = []
-            found.append(self._response(message))
-        return [*found, ModelRequest(parts=parts)] if parts else found
+            converted.append(self._response(message))
+        return [*converted, ModelRequest(parts=parts)] if parts else converted
 
     def _part(self, message: Message) -> ModelRequestPart:
         match message.role:
@@ -254,20 +252,20 @@ class ProviderRequest:
 
 
 def provider_tool_names(operations: Iterable[Operation]) -> dict[str, str]:
-    """A name for each tool that providers take: theirs have no dots, and no more than 64 characters."""
-    found: dict[str, str] = {}
-    # A name that can be said as it is comes first, so that no other one takes its place.
+    """Return a name for each tool that providers accept: without dots, and at most 64 characters."""
+    names: dict[str, str] = {}
+    # Names that need no change come first, so that no other tool gets one of them.
     for name in sorted(
         {one.name for one in operations}, key=lambda name: (name != _provider_tool_name(name), name)
     ):
-        spoken, others = _provider_tool_name(name), set(found.values())
+        provider_name, taken = _provider_tool_name(name), set(names.values())
         number = 2
-        while spoken in others:
-            ending = f"_{number}"
-            spoken = _provider_tool_name(name)[: MAX_TOOL_NAME_LENGTH - len(ending)] + ending
+        while provider_name in taken:
+            suffix = f"_{number}"
+            provider_name = _provider_tool_name(name)[: MAX_TOOL_NAME_LENGTH - len(suffix)] + suffix
             number += 1
-        found[name] = spoken
-    return found
+        names[name] = provider_name
+    return names
 
 
 def _provider_tool_name(name: str) -> str:
@@ -290,38 +288,37 @@ def _output(schema: Mapping[str, Any] | None, model: Model) -> dict[str, Any]:
     if schema is None:
         return {}
     native = model.profile.get("supports_json_schema_output", False)
-    wanted = OutputObjectDefinition(json_schema=thaw(schema), name="result")
-    return {"output_mode": "native" if native else "prompted", "output_object": wanted}
+    output = OutputObjectDefinition(json_schema=thaw(schema), name="result")
+    return {"output_mode": "native" if native else "prompted", "output_object": output}
 
 
-def _to_tool_call(part: ToolCallPart, meant: Mapping[str, str]) -> ToolCall:
-    name = meant.get(part.tool_name, part.tool_name)
-    given = part.args or {}
+def _to_tool_call(part: ToolCallPart, names: Mapping[str, str]) -> ToolCall:
+    name = names.get(part.tool_name, part.tool_name)
+    args = part.args or {}
     try:
-        params = msgspec.json.decode(given) if isinstance(given, str) else given
+        params = msgspec.json.decode(args) if isinstance(args, str) else args
         if isinstance(params, dict):
             return ToolCall(id=part.tool_call_id, name=name, params=params)
     except (Invalid, msgspec.DecodeError, RecursionError):
-        pass  # where it is the id or the name that is wrong, it is so below as well
-    wrong = given if isinstance(given, str) else part.args_as_json_str()
-    return ToolCall(id=part.tool_call_id, name=name, invalid=wrong)
+        pass  # an invalid id or name is raised below
+    invalid = args if isinstance(args, str) else part.args_as_json_str()
+    return ToolCall(id=part.tool_call_id, name=name, invalid=invalid)
 
 
-#   init  : How is a provider's model asked?
-
+# The model
 
 PLACEHOLDER_KEY = "no-key"
-"""What is sent as the key to a server that was named by its URL alone."""
+"""The key that is sent to a `base_url` without an `api_key`."""
 
 CLOSE_TIMEOUT = 5.0
-"""Seconds after which closing a connection is given up, even while being cancelled."""
+"""Seconds that closing a connection may take, also while the call is cancelled."""
 
 
 class ProviderModel:
     """A model of a provider: `provider:model`, or a model that pydantic-ai made.
 
-    With `base_url` any server that speaks the provider's protocol is asked; it gets the `api_key` given
-    here, or none. Otherwise the key comes from the provider's environment variable.
+    With `base_url` the request goes to any server that speaks the provider's protocol, with the `api_key`
+    given here, or none. Otherwise the key comes from the provider's environment variable.
     """
 
     def __init__(
@@ -343,28 +340,28 @@ class ProviderModel:
         return f"{type(self).__name__}({self.name!r})"
 
     async def complete(self, request: Request) -> Reply:
-        """The answer, in one piece."""
+        """Return the reply in one piece."""
         with map_provider_errors(self.name):
             async with self._open_model() as model:
-                told = ProviderRequest(request.prompt, model)
+                provider_request = ProviderRequest(request.prompt, model)
                 response = await direct.model_request(
                     model,
-                    told.messages,
-                    model_settings=told.settings,
-                    model_request_parameters=told.parameters,
+                    provider_request.messages,
+                    model_settings=provider_request.settings,
+                    model_request_parameters=provider_request.parameters,
                 )
-            return told.to_reply(response, self.name)
+            return provider_request.to_reply(response, self.name)
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
-        """Pieces of text as they come, and the whole answer last."""
+        """Yield pieces of text as they arrive, and the whole reply last."""
         with map_provider_errors(self.name):
             async with self._open_model() as model:
-                told = ProviderRequest(request.prompt, model)
+                provider_request = ProviderRequest(request.prompt, model)
                 async with direct.model_request_stream(
                     model,
-                    told.messages,
-                    model_settings=told.settings,
-                    model_request_parameters=told.parameters,
+                    provider_request.messages,
+                    model_settings=provider_request.settings,
+                    model_request_parameters=provider_request.parameters,
                 ) as events:
                     async for event in events:
                         if piece := _text_delta(event):
@@ -372,19 +369,19 @@ class ProviderModel:
                 response = events.get()
             if response.state == "incomplete":
                 raise ModelUnreachable(self.name, "broke off in its answer", "try again")
-            reply = told.to_reply(response, self.name)
+            reply = provider_request.to_reply(response, self.name)
         yield reply
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[ProviderModel]:
-        """This model on connections that stay open inside the block, for several requests in a row."""
+        """Return this model on connections that stay open inside the block, for several requests."""
         with map_provider_errors(self.name):
             opened = self._open_model()
             model = await opened.__aenter__()
         try:
-            held = ProviderModel(model)
-            held.name = self.name
-            yield held
+            connected = ProviderModel(model)
+            connected.name = self.name
+            yield connected
         finally:
             await opened.__aexit__(None, None, None)
 
@@ -395,7 +392,7 @@ class ProviderModel:
         try:
             yield model
         finally:
-            # Also where the call is being cancelled: it would not get at the lock in there otherwise.
+            # Also while the call is cancelled: without the shield, the lock in there could not be acquired.
             with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
                 await model.__aexit__(None, None, None)
 
@@ -406,14 +403,14 @@ class ProviderModel:
 
     def _build_provider(self, name: str) -> providers.Provider[Any]:
         make = _provider_factory(name)
-        taken = inspect.signature(make).parameters
+        parameters = inspect.signature(make).parameters
         for option in self._options:
-            if option not in taken:
+            if option not in parameters:
                 raise Invalid(
                     option, f"is nothing that provider {name!r} takes", "pass a model that pydantic-ai made"
                 )
-        # The key of the environment is meant for the provider, not for whoever a spec points to.
-        key = {"api_key": PLACEHOLDER_KEY} if "api_key" in taken else {}
+        # The key of the environment is for the provider, and must not be sent to the server of a spec.
+        key = {"api_key": PLACEHOLDER_KEY} if "api_key" in parameters else {}
         return make(**{**key, **self._options})
 
 
