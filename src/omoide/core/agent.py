@@ -371,10 +371,7 @@ def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
 
 
 def rank(
-    agents: Iterable[Agent],
-    action: str | None,
-    tags: Iterable[str],
-    limits: Mapping[str, Any],
+    agents: Iterable[Agent], action: str | None, tags: Iterable[str], limits: Mapping[str, Any]
 ) -> list[Candidate]:
     """Return the agents that fit, best first, each with the reason."""
     if action is not None:

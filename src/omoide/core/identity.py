@@ -260,9 +260,5 @@ def known_agent_record(
     if trust is not None and (type(trust) not in (int, float) or not 0 <= trust <= 1):
         raise Invalid("trust", f"must lie between 0 and 1, not {trust!r}", "leave it out if unknown")
     return FrozenMap(
-        {
-            "snapshot": freeze_map(snapshot, "snapshot"),
-            "trust": trust,
-            "last_seen": clock.resolve(now),
-        }
+        {"snapshot": freeze_map(snapshot, "snapshot"), "trust": trust, "last_seen": clock.resolve(now)}
     )

@@ -326,12 +326,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         return self._with_data(space, old, old._list_data(space).insert(index, item), options, item)
 
     def remove_from_space(
-        self,
-        space: str,
-        item_id: str,
-        *,
-        strict: bool = False,
-        **options: Unpack[ChangeOptions],
+        self, space: str, item_id: str, *, strict: bool = False, **options: Unpack[ChangeOptions]
     ) -> Self:
         """Return the memory without the items with this id.
 

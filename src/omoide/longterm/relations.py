@@ -89,10 +89,7 @@ def get_relation(name: object) -> Relation:
 
 def check_ends(relation: Relation, source: Entry, target: Entry) -> None:
     """Raise `Invalid` unless both memories have the types that the relation connects."""
-    for end, entry, wanted in (
-        ("source", source, relation.source),
-        ("target", target, relation.target),
-    ):
+    for end, entry, wanted in (("source", source, relation.source), ("target", target, relation.target)):
         if not is_a(entry, wanted):
             raise Invalid(
                 f"{end} {entry.id!r}",

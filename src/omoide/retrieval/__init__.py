@@ -18,7 +18,5 @@ __all__ = ["TokenCounter", "bm25", "estimate_tokens", "intervals", "terms", "tok
 
 __getattr__, __dir__ = attach(
     __name__,
-    attributes={
-        "text": ("TokenCounter", "bm25", "estimate_tokens", "intervals", "terms", "token_counter"),
-    },
+    attributes={"text": ("TokenCounter", "bm25", "estimate_tokens", "intervals", "terms", "token_counter")},
 )

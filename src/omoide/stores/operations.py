@@ -353,11 +353,7 @@ def erase(
 
 
 def _propagate_erasure(
-    state: StoreState,
-    namespace: str,
-    was_out: dict[str, bool],
-    removed_links: set[LinkKey],
-    now: int,
+    state: StoreState, namespace: str, was_out: dict[str, bool], removed_links: set[LinkKey], now: int
 ) -> None:
     """Log which remaining entries lost a link, and update what depended on the erased ones."""
     remaining = [key for key in removed_links if key[1] not in was_out]

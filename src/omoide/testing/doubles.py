@@ -44,9 +44,7 @@ class ScriptedModel:
         at, count = len(self.requests) - 1, len(self.replies)
         if at >= count and not (self.repeat and count):
             raise ModelFailed(
-                self.name,
-                f"was asked {at + 1} times and has {count} replies",
-                "script more of them",
+                self.name, f"was asked {at + 1} times and has {count} replies", "script more of them"
             )
         return await self._resolve_reply(self.replies[at % count], request)
 

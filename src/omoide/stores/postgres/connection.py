@@ -67,9 +67,7 @@ def map_error(error: psycopg.Error, name: str, *, committing: bool = False) -> S
             return Busy(name, f"was asked for the same by others ({text})", "try again; nothing was changed")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
             return ReadOnly(
-                name,
-                f"cannot be written to ({text})",
-                "use a primary server, and a role that may write here",
+                name, f"cannot be written to ({text})", "use a primary server, and a role that may write here"
             )
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return Corrupted(name, f"is damaged ({text})", "restore a backup; `omoide doctor` says more")
@@ -123,9 +121,7 @@ def _connection_failed(error: psycopg.Error, name: str, text: str) -> StoreFaile
 
 def _too_many_connections(name: str, text: str) -> Busy:
     return Busy(
-        name,
-        f"has no connection left ({text})",
-        "try again, open it with a smaller ?pool=, or use a pooler",
+        name, f"has no connection left ({text})", "try again, open it with a smaller ?pool=, or use a pooler"
     )
 
 

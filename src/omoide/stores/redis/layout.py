@@ -247,10 +247,7 @@ def encode_receipt(receipt: Receipt) -> list[bytes | int]:
     """Encode a value of `receipts`."""
     fingerprint, result, at = receipt
     entry = result.entry
-    return [
-        COMMIT_TICK,
-        pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry)]),
-    ]
+    return [COMMIT_TICK, pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry)])]
 
 
 def decode_document(raw: bytes, key: DocumentKey) -> Document:

@@ -156,11 +156,7 @@ class NamespaceChanges:
         keys, entry, before = self.keys, stored.entry, stored.before
         number = _number_argument(stored.number)
         row = layout.encode_row(
-            stored.first_rev,
-            stored.versions[-1],
-            stored.model,
-            stored.has_custom_vector,
-            stored.transitions,
+            stored.first_rev, stored.versions[-1], stored.model, stored.has_custom_vector, stored.transitions
         )
         self.command(
             "HSET", keys("rows"), id, [COMMIT_TICK, _number_argument(stored.written_seq), number, row]
@@ -694,9 +690,7 @@ def _attempt(
 
 
 def _check_job(
-    keys: NamespaceKeys,
-    expectations: Mapping[tuple[bytes, bytes], bytes],
-    key_index: Callable[[bytes], int],
+    keys: NamespaceKeys, expectations: Mapping[tuple[bytes, bytes], bytes], key_index: Callable[[bytes], int]
 ) -> dict[str, Any]:
     """Return a job that checks expectations and ignores locks."""
     return {"lock": key_index(keys("nobody")), "checks": _checks(expectations, key_index), "types": []}

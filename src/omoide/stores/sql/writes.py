@@ -528,10 +528,7 @@ def _existing(db: Database, entry: Entry) -> Entry | None:
 
 
 def import_entries(
-    db: Database,
-    batch: WriteBatch,
-    fresh: Sequence[tuple[Entry, IndexData]],
-    access: Mapping[str, Access],
+    db: Database, batch: WriteBatch, fresh: Sequence[tuple[Entry, IndexData]], access: Mapping[str, Access]
 ) -> list[Entry]:
     """Insert imported entries with their access counts; return those that were new."""
     new = []
@@ -557,8 +554,7 @@ def insert_missing_tombstones(
         if rows.find(db, namespace, id) is None and not rows.is_erased(db, namespace, id):
             owner = (entry.agent_id, entry.session_id, entry.project_id)
             db.execute(
-                rows.INSERT_TOMBSTONE,
-                (namespace, id, *owner, 0, now, semantics.MISSING_PREMISE_REASON),
+                rows.INSERT_TOMBSTONE, (namespace, id, *owner, 0, now, semantics.MISSING_PREMISE_REASON)
             )
             added.append(id)
     return added

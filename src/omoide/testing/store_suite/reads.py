@@ -315,11 +315,7 @@ class ReadSuite(StoreFixtures):
         assert sorted(await recall_ids(store, filter=filter)) == passing
         assert len(await recall_ids(store, filter=filter, limit=1)) == min(1, len(passing))
 
-    @pytest.mark.parametrize(
-        "query",
-        HOSTILE_QUERIES,
-        ids=lambda query: repr(query[:12]),
-    )
+    @pytest.mark.parametrize("query", HOSTILE_QUERIES, ids=lambda query: repr(query[:12]))
     async def test_any_text_is_a_question(self, store: Store, query: str) -> None:
         """Operators, quotes and symbols are words like others, and never reach a query language."""
         await write_entry(store, "Plain words.", id="a")

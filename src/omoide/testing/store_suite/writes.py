@@ -176,11 +176,7 @@ class WriteSuite(StoreFixtures):
         assert (again.outcome, again.entry) == ("duplicate_of", first)
         assert await list_ids(store) == ["a"]
 
-    @pytest.mark.parametrize(
-        "other",
-        DIFFERENT_FIELDS,
-        ids=lambda other: next(iter(other)),
-    )
+    @pytest.mark.parametrize("other", DIFFERENT_FIELDS, ids=lambda other: next(iter(other)))
     async def test_what_differs_is_no_duplicate(self, store: Store, other: dict[str, Any]) -> None:
         """Other words, another type, or any other scope make another memory."""
         await write_entry(store, "Tea.", id="a", type="fact")
