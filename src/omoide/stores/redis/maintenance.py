@@ -254,7 +254,7 @@ def _save_index_data(
     model: str,
 ) -> None:
     """Save the new index data of entries that are unchanged; others were indexed by their own writes."""
-    entries = state.snapshot.find_many(namespace, outdated.keys())
+    entries = state.find_many(namespace, outdated.keys())
     state.load_index_data([*entries.values()])
     for id, stored in entries.items():
         before, data = outdated[id], index_data[id]

@@ -129,8 +129,7 @@ def as_fetched(stored: StoredEntry) -> FetchedEntry:
 class RedisSnapshot:
     """The read set of one operation: a `StateReader` over a server.
 
-    The public attributes are the local copy of the state. The transaction that has this snapshot applies its
-    changes to them.
+    The public attributes are the local copy of the state, to which a transaction applies its changes.
     """
 
     def __init__(self, server: RedisConnections, keys: Callable[[str], NamespaceKeys]) -> None:
@@ -181,7 +180,7 @@ class RedisSnapshot:
 
     # Entries
 
-    def prefetch(self, namespace: str, requests: Sequence[WriteRequest]) -> list[FetchedEntry]:
+    def prefetch_namespace(self, namespace: str, requests: Sequence[WriteRequest]) -> list[FetchedEntry]:
         """Fetch what writes to one namespace need in one round trip; return expired entries to sweep."""
         keys = self.keys(namespace)
         ids = {request.entry.id for request in requests}

@@ -9,11 +9,11 @@ namespaces, so that everybody gets through.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Scope, WriteRequest
+from omoide.core.entry import Entry, WriteRequest
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
 from omoide.stores import semantics
 from omoide.stores.records import Document, IndexData, Lease, Link, Version
@@ -193,11 +193,11 @@ class NamespaceChanges:
             self.command("ZREM", keys("expiry"), id)
 
 
-class RedisTransaction:
-    """A `StoreState` over a server: reads go to its snapshot, changes are collected for the commit."""
+class RedisTransaction(RedisSnapshot):
+    """A `StoreState` over a server: a snapshot that collects changes for the commit."""
 
-    def __init__(self, snapshot: RedisSnapshot, model: str) -> None:
-        self.snapshot = snapshot
+    def __init__(self, server: RedisConnections, keys: Callable[[str], NamespaceKeys], model: str) -> None:
+        super().__init__(server, keys)
         self.changes: dict[str, NamespaceChanges] = {}
         self._model = model
 
@@ -209,79 +209,14 @@ class RedisTransaction:
     def namespaces(self) -> list[str]:
         """The namespaces that were read or changed."""
         changed = [name for name, changes in self.changes.items() if not changes.is_empty]
-        return [*dict.fromkeys([*self.snapshot.expectations, *changed])]
+        return [*dict.fromkeys([*self.expectations, *changed])]
 
     def changes_in(self, namespace: str) -> NamespaceChanges:
         """Return the changes to a namespace, to add to them."""
         changes = self.changes.get(namespace)
         if changes is None:
-            changes = self.changes[namespace] = NamespaceChanges(self.snapshot.keys(namespace))
+            changes = self.changes[namespace] = NamespaceChanges(self.keys(namespace))
         return changes
-
-    # Reads
-
-    def find(self, namespace: str, id: str) -> StoredEntry | None:
-        return self.snapshot.find(namespace, id)
-
-    def find_many(self, namespace: str, ids: Collection[str]) -> Mapping[str, StoredEntry]:
-        return self.snapshot.find_many(namespace, ids)
-
-    def entries_in(self, scope: Scope) -> list[StoredEntry]:
-        return self.snapshot.entries_in(scope)
-
-    def load_versions(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        return self.snapshot.load_versions(entries)
-
-    def load_index_data(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        return self.snapshot.load_index_data(entries)
-
-    def load_for_removal(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        return self.snapshot.load_for_removal(entries)
-
-    def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
-        return self.snapshot.possible_duplicates(entry)
-
-    def dependents_of(self, namespace: str, ids: Collection[str]) -> set[str]:
-        return self.snapshot.dependents_of(namespace, ids)
-
-    def invalidated_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
-        return self.snapshot.invalidated_ids(namespace, ids)
-
-    def erased_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
-        return self.snapshot.erased_ids(namespace, ids)
-
-    def tombstones_of(self, id: str, scope: Scope) -> list[Version]:
-        return self.snapshot.tombstones_of(id, scope)
-
-    def citing_ids(self, namespace: str, id: str) -> list[str]:
-        return self.snapshot.citing_ids(namespace, id)
-
-    def links_of(self, namespace: str, id: str) -> dict[LinkKey, Link]:
-        return self.snapshot.links_of(namespace, id)
-
-    def count_links_from(self, namespace: str, ids: Collection[str]) -> int:
-        return self.snapshot.count_links_from(namespace, ids)
-
-    def find_link(self, key: LinkKey) -> Link | None:
-        return self.snapshot.find_link(key)
-
-    def find_receipt(self, key: ReceiptKey) -> Receipt | None:
-        return self.snapshot.find_receipt(key)
-
-    def find_document(self, key: DocumentKey) -> Document | None:
-        return self.snapshot.find_document(key)
-
-    def document_log(self, key: DocumentKey) -> tuple[Any, ...]:
-        return self.snapshot.document_log(key)
-
-    def documents_of_kind(self, kind: str, namespace: str, after: str | None) -> Iterable[Document]:
-        return self.snapshot.documents_of_kind(kind, namespace, after)
-
-    def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
-        return self.snapshot.document_owners(namespace)
-
-    def find_lease(self, key: DocumentKey) -> Lease | None:
-        return self.snapshot.find_lease(key)
 
     # Entries
 
@@ -289,7 +224,7 @@ class RedisTransaction:
         """Load what these writes read, and sweep a few expired entries on the way."""
         for namespace in {request.entry.namespace for request in requests}:
             own = [request for request in requests if request.entry.namespace == namespace]
-            for expired in self.snapshot.prefetch(namespace, own):
+            for expired in self.prefetch_namespace(namespace, own):
                 self.changes_in(namespace).remove_expired(expired)
 
     def log_change(self, entry: Entry, op: str, now: int) -> int:
@@ -304,11 +239,11 @@ class RedisTransaction:
         seq = self.log_change(entry, "write", now)
         version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
         row = EntryRow(seq, seq, version.rev, version, model, index_data.given, [])
-        stored = FetchedEntry(row, self.snapshot)
+        stored = FetchedEntry(row, self)
         stored.index_data, stored.is_index_changed = index_data, True
         key = (entry.namespace, entry.id)
-        self.snapshot.entries[key] = stored
-        self.snapshot.absent.discard(key)
+        self.entries[key] = stored
+        self.absent.discard(key)
         self._update_dependencies(None, entry)
         self._mark_changed(stored)
         return stored
@@ -341,17 +276,17 @@ class RedisTransaction:
         """
         if index_data.pooled is None:
             return index_data
-        model, vectors = self.snapshot.model_of(namespace)
-        self.snapshot.expect_whole(namespace, "meta", "model", model.encode())
+        model, vectors = self.model_of(namespace)
+        self.expect_whole(namespace, "meta", "model", model.encode())
         if model == self._model:
             return index_data
         if int(vectors or 0) > 0:
             if index_data.given:
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
             return index_data._replace(pooled=None, tokens=None)
-        self.snapshot.expect_whole(namespace, "meta", "vectors", vectors)
+        self.expect_whole(namespace, "meta", "vectors", vectors)
         self.claim_model(namespace, self._model)
-        self.snapshot.models[namespace] = (self._model, vectors)
+        self.models[namespace] = (self._model, vectors)
         return index_data
 
     def claim_model(self, namespace: str, model: str) -> None:
@@ -383,7 +318,7 @@ class RedisTransaction:
         for link_key in removed_links:
             self.remove_link(link_key)
         self._remove_receipts(*key)
-        del self.snapshot.entries[key]
+        del self.entries[key]
         self.add_tombstone(entry, tombstone)
         self.log_change(entry, "erase", tombstone.at)
         changes.remove_entry(as_fetched(stored), versions)
@@ -392,13 +327,13 @@ class RedisTransaction:
             ref for old in versions if old.entry is not None for ref in semantics.premises(old.entry)
         }:
             changes.command("ZREM", changes.keys("on", premise), entry.id)
-        self.snapshot.removed.add(key)
-        self.snapshot.absent.add(key)
+        self.removed.add(key)
+        self.absent.add(key)
         return removed_links
 
     def add_tombstone(self, like: Entry, tombstone: Version) -> None:
         self.erased_ids(like.namespace, [tombstone.id])
-        tombstones = self.snapshot.tombstones.setdefault((like.namespace, tombstone.id), [])
+        tombstones = self.tombstones.setdefault((like.namespace, tombstone.id), [])
         tombstones.append((tombstone_owner(like, tombstone.id), tombstone))
         changes = self.changes_in(like.namespace)
         changes.command("HSET", changes.keys("stones"), tombstone.id, layout.encode_tombstones(tombstones))
@@ -412,7 +347,7 @@ class RedisTransaction:
         changes = self.changes_in(entry.namespace)
         for premise in sorted(before ^ after):
             present = premise in after
-            self.snapshot.set_dependent(entry.namespace, premise, entry.id, present=present)
+            self.set_dependent(entry.namespace, premise, entry.id, present=present)
             # Score 1: the current version depends on it; 0: an older one did.
             changes.command("ZADD", changes.keys("on", premise), "1" if present else "0", entry.id)
             changes.touch(watch_field(premise))
@@ -421,8 +356,8 @@ class RedisTransaction:
 
     def add_link(self, key: LinkKey, link: Link) -> None:
         namespace, source, relation, target = key
-        self.snapshot.links[key] = link
-        self.snapshot.removed_links.discard(key)
+        self.links[key] = link
+        self.removed_links.discard(key)
         changes, field = self.changes_in(namespace), join_ids(source, target, relation)
         changes.command("HSET", changes.keys("links"), field, str(link.created_at))
         for end in {source, target}:
@@ -435,8 +370,8 @@ class RedisTransaction:
         if self.find_link(key) is None:
             return False
         namespace, source, relation, target = key
-        del self.snapshot.links[key]
-        self.snapshot.removed_links.add(key)
+        del self.links[key]
+        self.removed_links.add(key)
         changes, field = self.changes_in(namespace), join_ids(source, target, relation)
         changes.delete("HDEL", changes.keys("links"), [field])
         for end in {source, target}:
@@ -448,8 +383,8 @@ class RedisTransaction:
 
     def _count_invalidation(self, namespace: str, id: str, by: int) -> None:
         self.invalidated_ids(namespace, [id])
-        count = self.snapshot.invalidation_counts[namespace, id] + by
-        self.snapshot.invalidation_counts[namespace, id] = count
+        count = self.invalidation_counts[namespace, id] + by
+        self.invalidation_counts[namespace, id] = count
         changes = self.changes_in(namespace)
         if count > 0:
             changes.command("HSET", changes.keys("invalid"), id, str(count))
@@ -460,10 +395,10 @@ class RedisTransaction:
         namespace, receipt_key = key
         _, result, now = receipt
         id = result.entry.id
-        self.snapshot.receipts[key] = receipt
+        self.receipts[key] = receipt
         changes = self.changes_in(namespace)
         keys = changes.keys
-        for old_key, entry_id, at in self.snapshot.oldest_receipts.pop(namespace, []):
+        for old_key, entry_id, at in self.oldest_receipts.pop(namespace, []):
             if at < now - semantics.KEY_LIFETIME_MS and old_key != receipt_key:
                 changes.command("HDEL", keys("receipts"), old_key)
                 changes.command("SREM", keys("keys", entry_id), old_key)
@@ -474,7 +409,7 @@ class RedisTransaction:
         changes.touch(watch_field(id))
 
     def _remove_receipts(self, namespace: str, id: str) -> None:
-        receipt_keys = self.snapshot.receipt_keys_of(namespace, id)
+        receipt_keys = self.receipt_keys_of(namespace, id)
         if receipt_keys:
             changes = self.changes_in(namespace)
             keys = changes.keys
@@ -489,7 +424,7 @@ class RedisTransaction:
         changes, field = self.changes_in(key[0]), join_ids(*key[1:])
         keys = changes.keys
         changes.command("HSET", keys("docs"), field, layout.encode_document(document))
-        changes.command("DEL", self.snapshot.log_key(key))
+        changes.command("DEL", self.log_key(key))
         self._append_log(key, log)
         if document.rev == 1:
             owner = f"{document.agent_id or ''}{SEPARATOR}{document.session_id or ''}"
@@ -506,16 +441,16 @@ class RedisTransaction:
 
     def _append_log(self, key: DocumentKey, added: Sequence[Any]) -> None:
         for items in batches([codec.encode(item) for item in added]):
-            self.changes_in(key[0]).command("RPUSH", self.snapshot.log_key(key), *items)
+            self.changes_in(key[0]).command("RPUSH", self.log_key(key), *items)
 
     def remove_document(self, key: DocumentKey) -> None:
         changes, field = self.changes_in(key[0]), join_ids(*key[1:])
         for name in ("docs", "owners", "leases"):
             changes.delete("HDEL", changes.keys(name), [field])
         changes.delete("ZREM", changes.keys("kind", key[1]), [key[2]])
-        changes.delete_key(self.snapshot.log_key(key))
+        changes.delete_key(self.log_key(key))
         changes.touch(DOCUMENTS_FIELD)
-        self.snapshot.removed_documents.add(key)
+        self.removed_documents.add(key)
 
     def put_lease(self, key: DocumentKey, lease: Lease) -> None:
         changes = self.changes_in(key[0])
@@ -551,6 +486,9 @@ class TransactionRunner:
         """Return an empty snapshot, for reads that need no check."""
         return RedisSnapshot(self.server, self.keys)
 
+    def _transaction(self) -> RedisTransaction:
+        return RedisTransaction(self.server, self.keys, self.model)
+
     def run_read(self, operation: Callable[[RedisSnapshot], T]) -> T:
         """Run an operation that changes nothing, on a consistent state.
 
@@ -558,14 +496,14 @@ class TransactionRunner:
         runs again if something changed in between; the last attempt counts as it is.
         """
         for left in reversed(range(_READ_ATTEMPTS)):
-            snapshot = self.snapshot()
+            transaction = self._transaction()
             try:
-                result = operation(snapshot)
+                result = operation(transaction)
             except Exception:
-                if snapshot.round_trips > 1 and left and not self._is_unchanged(snapshot):
+                if transaction.round_trips > 1 and left and not self._is_unchanged(transaction):
                     continue
                 raise
-            if snapshot.round_trips < 2 or not left or self._is_unchanged(snapshot):
+            if transaction.round_trips < 2 or not left or self._is_unchanged(transaction):
                 return result
         raise AssertionError("the last attempt returns or raises")
 
@@ -584,7 +522,7 @@ class TransactionRunner:
             locks: list[bytes] = []
             try:
                 while True:
-                    transaction = RedisTransaction(self.snapshot(), self.model)
+                    transaction = self._transaction()
                     result, error = _attempt(operation, transaction)
                     reply = self._commit(writer, transaction, failed=error is not None, locked=bool(locks))
                     if reply == "done":
@@ -604,10 +542,10 @@ class TransactionRunner:
                 for lock in locks:
                     self.server.release_lock(lock, writer)
 
-    def _is_unchanged(self, snapshot: RedisSnapshot) -> bool:
+    def _is_unchanged(self, transaction: RedisTransaction) -> bool:
         """Check that the values of several round trips still hold, and so held together."""
         with self.server.writer() as writer:
-            return self._commit(writer, RedisTransaction(snapshot, self.model), failed=True) == "done"
+            return self._commit(writer, transaction, failed=True) == "done"
 
     def _commit(
         self, writer: CommitWriter, transaction: RedisTransaction, *, failed: bool, locked: bool = False
@@ -617,9 +555,9 @@ class TransactionRunner:
         Returns:
             `done`; `changed` if an expectation does not hold; `wait` if another writer has the lock.
         """
-        namespaces, expectations = transaction.namespaces, transaction.snapshot.expectations
+        namespaces, expectations = transaction.namespaces, transaction.expectations
         check_only = failed or not transaction.has_changes
-        if not namespaces or (check_only and transaction.snapshot.round_trips < 2):
+        if not namespaces or (check_only and transaction.round_trips < 2):
             return "done"
         if self.server.cluster and len(namespaces) > 1:
             raise Invalid("requests", f"lie in {len(namespaces)} namespaces", "write one namespace at a time")
