@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     def shallow_copy(value: T) -> T:
         """Return a copy whose fields may still be set, because nobody else has seen it."""
-        ...
 
 else:
     shallow_copy = msgspec.Struct.__copy__

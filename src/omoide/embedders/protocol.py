@@ -50,13 +50,10 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """The name of the model; other vectors need another name."""
-        ...
 
     @property
     def dim(self) -> int:
         """The dimension of a pooled vector."""
-        ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[Embedding]:
         """Return the embeddings of the texts, in order; `query` is true for queries, false for memories."""
-        ...

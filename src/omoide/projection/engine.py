@@ -201,11 +201,9 @@ class Projector(Protocol):
     @property
     def name(self) -> str:
         """Name that is unique among the projectors of an agent."""
-        ...
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> ProjectorResult:
         """Return the memory with the fresh entries projected, optionally with directives."""
-        ...
 
 
 RETRY_MS = 60_000

@@ -67,7 +67,6 @@ class SupportsCapture(Protocol):
 
     def capture(self, signal: Signal, ctx: Context) -> list[Directive]:
         """Return the directives that store a signal."""
-        ...
 
 
 class CaptureRule(Record, frozen=True, kw_only=True):

@@ -91,22 +91,7 @@ __getattr__, __dir__ = attach(
     attributes={
         "async_store": ("AsyncStore",),
         "factory": ("open_store",),
-        "protocols": (
-            "Store",
-            "SupportsAccess",
-            "SupportsBatchWrite",
-            "SupportsClose",
-            "SupportsDocuments",
-            "SupportsErase",
-            "SupportsFeed",
-            "SupportsGet",
-            "SupportsImport",
-            "SupportsLeases",
-            "SupportsLinks",
-            "SupportsQuery",
-            "SupportsSupersede",
-            "SupportsWait",
-        ),
+        "protocols": ("Store", *(name for name in __all__ if name.startswith("Supports"))),
         "records": (
             "Access",
             "Change",

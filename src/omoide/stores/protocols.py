@@ -35,15 +35,12 @@ class Store(Protocol):
 
     async def write(self, request: WriteRequest) -> WriteResult:
         """Write a new entry, or the next revision of the entry with the same id."""
-        ...
 
     async def recall(self, request: RecallRequest) -> RecallResult:
         """Return the best matching entries, at most `request.limit`; an empty result is no error."""
-        ...
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
         """List all entries of a scope, oldest first, including superseded and expired ones."""
-        ...
 
 
 @runtime_checkable
@@ -60,7 +57,6 @@ class SupportsGet(Protocol):
             NotFound: The scope does not contain the entry.
             Erased: The entry existed at `as_of` and was erased since.
         """
-        ...
 
 
 @runtime_checkable
@@ -69,15 +65,12 @@ class SupportsQuery(Protocol):
 
     async def query(self, query: Query) -> Page:
         """Return one page of the entries that match, newest first."""
-        ...
 
     async def history(self, id: str, scope: Scope) -> list[Version]:
         """Return the versions of an entry, oldest first; that of an erased entry has no content."""
-        ...
 
     async def stats(self, scope: Scope) -> Stats:
         """Return statistics of a scope."""
-        ...
 
 
 @runtime_checkable
@@ -86,15 +79,12 @@ class SupportsLinks(Protocol):
 
     async def link(self, link: Link, scope: Scope) -> Link:
         """Store a link between two entries of the scope; an existing one is returned unchanged."""
-        ...
 
     async def unlink(self, link: Link, scope: Scope) -> bool:
         """Delete a link; return False if it did not exist."""
-        ...
 
     async def links(self, id: str, scope: Scope, *, relation: str | None = None) -> list[Link]:
         """Return the links from and to an entry, oldest first, whose other end is in the scope."""
-        ...
 
 
 @runtime_checkable
@@ -119,11 +109,9 @@ class SupportsSupersede(Protocol):
         Raises:
             Conflict: The entry has another revision than `expected_rev`.
         """
-        ...
 
     async def reinstate(self, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
         """Make a superseded entry current again."""
-        ...
 
 
 @runtime_checkable
@@ -132,11 +120,9 @@ class SupportsAccess(Protocol):
 
     async def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Count one use of each entry; ids outside the scope are ignored."""
-        ...
 
     async def access(self, id: str, scope: Scope) -> Access:
         """Return how often an entry was used, and when last."""
-        ...
 
 
 @runtime_checkable
@@ -145,11 +131,9 @@ class SupportsErase(Protocol):
 
     async def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Erase one entry, or the whole scope if `id` is None, with versions, vectors, links and terms."""
-        ...
 
     async def scrub(self) -> EraseReceipt:
         """Remove what erased content may have left in the store's files."""
-        ...
 
 
 @runtime_checkable
@@ -158,7 +142,6 @@ class SupportsFeed(Protocol):
 
     async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
         """Return the changes after a sequence number, in commit order, without content."""
-        ...
 
     async def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -169,7 +152,6 @@ class SupportsFeed(Protocol):
             limit: Maximum number of changes to read; `Feed.more` tells whether others follow.
             used_since: Also return access counts of entries used since this time (milliseconds).
         """
-        ...
 
 
 @runtime_checkable
@@ -178,7 +160,6 @@ class SupportsWait(Protocol):
 
     async def wait(self, namespace: str, *, after: int, timeout: float) -> bool:
         """Wait up to `timeout` seconds for a change after a sequence number; return whether there is one."""
-        ...
 
 
 @runtime_checkable
@@ -193,7 +174,6 @@ class SupportsImport(Protocol):
         Raises:
             IdTaken: An entry with the same id and different content is already stored.
         """
-        ...
 
 
 @runtime_checkable
@@ -202,14 +182,12 @@ class SupportsBatchWrite(Protocol):
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
         """Write all entries in one transaction, or none."""
-        ...
 
     async def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
         """Write an entry with a vector computed elsewhere by the model of the store's embedder.
 
         The vector is used as long as the entry's content does not change.
         """
-        ...
 
 
 @runtime_checkable
@@ -218,31 +196,25 @@ class SupportsDocuments(Protocol):
 
     async def load(self, kind: str, id: str, scope: Scope) -> Document | None:
         """Return a document with its log, or None."""
-        ...
 
     async def save(self, document: Document, *, expected_rev: int | None = None) -> Document:
         """Replace a document and its log."""
-        ...
 
     async def append(
         self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
     ) -> int:
         """Append to the log of a document without rewriting it; return the new revision."""
-        ...
 
     async def documents(
         self, kind: str, scope: Scope, *, limit: int = 100, after: str | None = None
     ) -> list[Document]:
         """List documents of a kind by id, without their logs; `after` is the last id of the previous page."""
-        ...
 
     async def namespaces(self) -> list[str]:
         """List the namespaces that contain an entry or a document, sorted."""
-        ...
 
     async def kinds(self, namespace: str) -> list[str]:
         """List the kinds of documents in a namespace, sorted."""
-        ...
 
 
 @runtime_checkable
@@ -251,11 +223,9 @@ class SupportsLeases(Protocol):
 
     async def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """Acquire or renew a document's lease for `ttl_ms`; return None while another owner holds it."""
-        ...
 
     async def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
         """Release a lease; return False if the owner did not hold it."""
-        ...
 
 
 @runtime_checkable
@@ -264,4 +234,3 @@ class SupportsClose(Protocol):
 
     async def close(self) -> None:
         """Flush buffers and close files and connections."""
-        ...

@@ -61,13 +61,11 @@ class CandidateSource(Protocol):
 
     def speakers(self, scope: Scope) -> Sequence[str]:
         """Return the known speakers of a scope; may be outdated."""
-        ...
 
     def candidates(
         self, scope: Scope, filter: Filter, at: int, limit: int, encode_query: QueryEncoder
     ) -> AbstractContextManager[Candidates | None]:
         """Yield the candidates of a scope in one consistent snapshot; None if it is empty."""
-        ...
 
 
 class EntrySource(Protocol):
@@ -75,7 +73,6 @@ class EntrySource(Protocol):
 
     def list_entries(self, scope: Scope) -> list[Entry]:
         """List all entries of a scope, oldest first."""
-        ...
 
 
 def has_numpy() -> bool:

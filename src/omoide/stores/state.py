@@ -115,49 +115,39 @@ class StateReader(Protocol):
 
     def find_many(self, namespace: str, ids: Collection[str]) -> Mapping[str, StoredEntry]:
         """Return those of these entries that exist."""
-        ...
 
     def entries_in(self, scope: Scope) -> list[StoredEntry]:
         """Return the entries of a scope, ordered by their first write."""
-        ...
 
     def load_versions(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         """Return the same entries, with all of their versions loaded."""
-        ...
 
     def load_index_data(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         """Return the same entries, with their index data loaded."""
-        ...
 
     def dependents_of(self, namespace: str, ids: Collection[str]) -> set[str]:
         """Return the ids of the entries whose current evidence names any of these."""
-        ...
 
     def invalidated_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
         """Return those of these with an `invalidated_by` link."""
-        ...
 
     def erased_ids(self, namespace: str, ids: Collection[str]) -> set[str]:
         """Return those of these with a tombstone."""
-        ...
 
     def tombstones_of(self, id: str, scope: Scope) -> list[Version]: ...
 
     def links_of(self, namespace: str, id: str) -> dict[LinkKey, Link]:
         """Return the links from and to an entry."""
-        ...
 
     def count_links_from(self, namespace: str, ids: Collection[str]) -> int: ...
 
     def find_document(self, key: DocumentKey) -> Document | None:
         """Return a document without its log."""
-        ...
 
     def document_log(self, key: DocumentKey) -> tuple[Any, ...]: ...
 
     def documents_of_kind(self, kind: str, namespace: str, after: str | None) -> Iterable[Document]:
         """Return the documents of a kind with an id above `after`, ordered by id."""
-        ...
 
 
 class StoreState(StateReader, Protocol):
@@ -165,19 +155,15 @@ class StoreState(StateReader, Protocol):
 
     def prefetch(self, requests: Sequence[WriteRequest]) -> None:
         """Load what these writes will read."""
-        ...
 
     def load_for_removal(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         """Return the same entries, with all versions and everything that refers to them loaded."""
-        ...
 
     def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
         """Return entries with the same content, ordered by their first write."""
-        ...
 
     def citing_ids(self, namespace: str, id: str) -> list[str]:
         """Return the ids of the entries of which any version names this one as evidence."""
-        ...
 
     def find_link(self, key: LinkKey) -> Link | None: ...
 
@@ -187,11 +173,9 @@ class StoreState(StateReader, Protocol):
 
     def find_lease(self, key: DocumentKey) -> Lease | None:
         """Return the current or the last lease of a document."""
-        ...
 
     def log_change(self, entry: Entry, op: str, now: int) -> int:
         """Append to the change log and return the sequence number."""
-        ...
 
     def add(self, entry: Entry, index_data: IndexData, now: int) -> StoredEntry: ...
 
@@ -199,7 +183,6 @@ class StoreState(StateReader, Protocol):
         self, stored: StoredEntry, new: Entry, op: str, now: int, index_data: IndexData | None = None
     ) -> None:
         """Add a version; with index data when its content was written anew."""
-        ...
 
     def set_stale(self, stored: StoredEntry, now: int, *, stale: bool) -> None: ...
 
@@ -207,21 +190,17 @@ class StoreState(StateReader, Protocol):
 
     def remove(self, stored: StoredEntry, tombstone: Version) -> list[LinkKey]:
         """Replace an entry by a tombstone, and return the links that were removed with it."""
-        ...
 
     def add_tombstone(self, like: Entry, tombstone: Version) -> None:
         """Add a tombstone with the owner of an entry."""
-        ...
 
     def add_link(self, key: LinkKey, link: Link) -> None: ...
 
     def remove_link(self, key: LinkKey) -> bool:
         """Remove a link and return whether it existed."""
-        ...
 
     def add_receipt(self, key: ReceiptKey, receipt: Receipt) -> None:
         """Store the result of a write under its idempotency key, and drop expired ones."""
-        ...
 
     def put_document(self, key: DocumentKey, document: Document, log: Sequence[Any]) -> None: ...
 
@@ -229,7 +208,6 @@ class StoreState(StateReader, Protocol):
 
     def remove_document(self, key: DocumentKey) -> None:
         """Remove a document with its log and its lease."""
-        ...
 
     def put_lease(self, key: DocumentKey, lease: Lease) -> None: ...
 

@@ -45,19 +45,15 @@ class Cursor(Protocol):
     @property
     def rowcount(self) -> int:
         """Number of rows changed."""
-        ...
 
     def fetchone(self) -> Any:
         """Return the next row, or None."""
-        ...
 
     def fetchmany(self, size: int, /) -> list[Any]:
         """Return some of the next rows."""
-        ...
 
     def fetchall(self) -> list[Any]:
         """Return all remaining rows."""
-        ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -71,23 +67,18 @@ class Database(Protocol):
     @property
     def dialect(self) -> Dialect:
         """SQL dialect of the database."""
-        ...
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
         """Execute a statement."""
-        ...
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Execute a statement once for each parameter tuple."""
-        ...
 
     def lock(self, *locks: AdvisoryLock) -> None:
         """Acquire locks until the transaction ends."""
-        ...
 
     def prepare_search(self, count: int) -> None:
         """Let the vector index examine at least `count` candidates until the transaction ends."""
-        ...
 
 
 class AdvisoryLock(NamedTuple):
@@ -105,25 +96,19 @@ class SQLConnections(Protocol):
     @property
     def name(self) -> str:
         """Name of the database in error messages."""
-        ...
 
     @property
     def closed(self) -> bool:
         """True once closed."""
-        ...
 
     def read_transaction(self) -> AbstractContextManager[Database]:
         """Open a read transaction that sees one snapshot."""
-        ...
 
     def write_transaction(self, *locks: AdvisoryLock) -> AbstractContextManager[Database]:
         """Open a write transaction that holds `locks` and commits when the block succeeds."""
-        ...
 
     def read_once(self, read: Callable[[Database], T]) -> T:
         """Run a single read statement without a transaction."""
-        ...
 
     def close(self) -> None:
         """Close all connections."""
-        ...
