@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
-from types import TracebackType
 from typing import IO, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from anyio import CancelScope, CapacityLimiter
@@ -303,9 +302,7 @@ class GraphView:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with CancelScope(shield=True):  # also when the block was cancelled
             await self.close()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from functools import partial, wraps
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from omoide.core.entry import Scope
@@ -69,9 +68,7 @@ class AsyncStore:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         from anyio import CancelScope
 
         with CancelScope(shield=True):  # the store is closed even if the block was cancelled
@@ -80,9 +77,7 @@ class AsyncStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.sync.close()
 
     async def record_access(self, ids: Iterable[str], scope: Scope) -> None:

@@ -25,7 +25,6 @@ from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from omoide.errors import StoreFailed
@@ -55,9 +54,7 @@ class ServerProcess:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -356,9 +353,7 @@ class NatsCluster:
             self._stack.enter_context(server)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
