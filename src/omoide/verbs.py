@@ -30,8 +30,8 @@ _WRITE_FIELDS = frozenset({"expected_rev", "idempotency_key", "dedupe", "superse
 _FILTER_FIELDS = frozenset(Filter.__struct_fields__)
 
 
-class RememberOptions(TypedDict, total=False):
-    """Optional fields of a new memory: those of `Entry`, then those of `WriteRequest`."""
+class MemoryFields(TypedDict, total=False):
+    """Optional fields of a new memory that every interface accepts."""
 
     id: str
     type: str | None
@@ -41,24 +41,25 @@ class RememberOptions(TypedDict, total=False):
     tags: Sequence[str]
     rationale: str | None
     metadata: Mapping[str, Any]
-    message: MessageRef | Mapping[str, Any] | None
     evidence: Sequence[Evidence | Mapping[str, Any]]
-    created_at: int
     occurred_at: int | None
     expires_at: int | None
-    expected_rev: int | None
-    idempotency_key: str | None
     dedupe: bool
     supersedes: str | None
 
 
-class RecallOptions(TypedDict, total=False):
-    """Optional fields of a recall: those of `RecallRequest`, then those of `Filter`."""
+class RememberOptions(MemoryFields, total=False):
+    """Optional fields of `Entry` and of `WriteRequest`."""
 
-    metadata: Mapping[str, Any]
-    filter: Filter | Mapping[str, Any]
-    max_tokens: int | None
-    at: int
+    message: MessageRef | Mapping[str, Any] | None
+    created_at: int
+    expected_rev: int | None
+    idempotency_key: str | None
+
+
+class FilterFields(TypedDict, total=False):
+    """Fields of `Filter`."""
+
     types: Sequence[str]
     tags: Sequence[str]
     tags_any: Sequence[str]
@@ -68,6 +69,15 @@ class RecallOptions(TypedDict, total=False):
     include_superseded: bool
     include_stale: bool
     include_expired: bool
+
+
+class RecallOptions(FilterFields, total=False):
+    """Optional fields of `RecallRequest` and of `Filter`."""
+
+    metadata: Mapping[str, Any]
+    filter: Filter | Mapping[str, Any]
+    max_tokens: int | None
+    at: int
 
 
 async def remember(

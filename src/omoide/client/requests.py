@@ -5,13 +5,13 @@ One function per route; it describes what is sent and how the response is parsed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from omoide.core import codec
-from omoide.core.entry import Entry, Evidence, Filter, Scope
+from omoide.core.entry import Entry, Filter, Scope
 from omoide.core.frozen import freeze
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.lineage import Provenance
@@ -23,43 +23,12 @@ from omoide.service.agents import AgentInfo, AgentMatch
 from omoide.sessions.context import SessionContext
 from omoide.stores.records import Change, EraseReceipt, Page, Version
 from omoide.turns.preview import Preflight
+from omoide.verbs import FilterFields, MemoryFields
 
 T = TypeVar("T")
 V = TypeVar("V")
 
 DEFAULT_SCOPE = Scope()
-
-
-class RememberFields(TypedDict, total=False):
-    """Optional fields of a memory that the service accepts."""
-
-    id: str
-    type: str | None
-    confidence: float
-    importance: float | None
-    source: str | None
-    tags: Sequence[str]
-    rationale: str | None
-    evidence: Sequence[Evidence | Mapping[str, Any]]
-    metadata: Mapping[str, Any]
-    occurred_at: int | None
-    expires_at: int | None
-    supersedes: str | None
-    dedupe: bool
-
-
-class FilterFields(TypedDict, total=False):
-    """Fields of `Filter`."""
-
-    types: Sequence[str]
-    tags: Sequence[str]
-    tags_any: Sequence[str]
-    min_confidence: float
-    since: int | None
-    until: int | None
-    include_superseded: bool
-    include_stale: bool
-    include_expired: bool
 
 
 class PageFields(TypedDict, total=False):
@@ -111,7 +80,7 @@ def remember(
     *,
     expected_rev: int | None = None,
     idempotency_key: str | None = None,
-    **options: Unpack[RememberFields],
+    **options: Unpack[MemoryFields],
 ) -> ServiceRequest[schemas.RememberResponse]:
     """Store a memory.
 
