@@ -279,19 +279,15 @@ class Strategy(Protocol):
 
     def init(self, agent: Agent, ctx: Context) -> Outcome:
         """Prepare the agent's `__strategy__` state."""
-        ...
 
     def cmd(self, agent: Agent, instructions: Sequence[Instruction], ctx: Context) -> Outcome:
         """Execute instructions."""
-        ...
 
     def tick(self, agent: Agent, ctx: Context) -> Outcome:
         """Continue work in progress."""
-        ...
 
     def snapshot(self, agent: Agent) -> StrategyState:
         """Return the status of the strategy."""
-        ...
 
 
 @runtime_checkable
@@ -300,7 +296,6 @@ class SupportsSignalRoutes(Protocol):
 
     def signal_routes(self) -> Sequence[RouteLike]:
         """Return routes; the targets `("strategy_cmd", x)` and `("strategy_tick",)` call the strategy."""
-        ...
 
 
 class Direct:

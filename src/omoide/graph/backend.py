@@ -72,7 +72,6 @@ class GraphBackend(Protocol):
             InvalidQuery: the query cannot be parsed or is not a plain query.
             QueryStopped: the query exceeds a limit.
         """
-        ...
 
     def replace(
         self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
@@ -86,46 +85,36 @@ class GraphBackend(Protocol):
             rdf: N-Quads, or N-Triples if `graph_name` is given.
             graph_name: graph that the N-Triples belong to.
         """
-        ...
 
     def record_uses(self, prefixes: Sequence[str], uses: Sequence[tuple[str, str, str]]) -> None:
         """Set the access counts of memories in all graphs with these prefixes.
 
         Each use is the IRI of a memory, with the count and the timestamp as literals.
         """
-        ...
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
         """Return where the subjects are described, among the graphs with these prefixes."""
-        ...
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
         """Replace a graph by the union of several graphs."""
-        ...
 
     def drop(self, graphs: Iterable[str]) -> None:
         """Delete whole graphs; unknown ones are ignored."""
-        ...
 
     def graphs(self, prefix: str = "") -> list[str]:
         """Return the names of all graphs that are not empty, sorted."""
-        ...
 
     def dump(self, graphs: Sequence[str]) -> bytes:
         """Return all triples of some graphs as N-Quads."""
-        ...
 
     def state(self, namespace: str) -> SyncState | None:
         """Return the sync state of a namespace, or None if it was never set."""
-        ...
 
     def set_state(self, namespace: str, state: SyncState) -> None:
         """Store the sync state of a namespace."""
-        ...
 
     def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 def prepare_query(query: str, bindings: Mapping[str, Any], limit: int) -> BoundQuery:

@@ -72,21 +72,17 @@ class ChangeSource(Protocol):
 
     def changes(self, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
         """Return the changes after a sequence number."""
-        ...
 
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access]
     ) -> int:
         """Import entries as they are and return the number of new ones."""
-        ...
 
     def lock(self, graph: str, namespace: str, *, shared: bool) -> AbstractContextManager[None]:
         """Return a lock that keeps other programs which use this store from writing to a shared graph."""
-        ...
 
     def has(self, id: str, scope: Scope) -> bool:
         """Return True if the scope has an entry of this id."""
-        ...
 
 
 def source_for(store: Any) -> ChangeSource:

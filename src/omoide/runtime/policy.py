@@ -37,7 +37,6 @@ class ErrorPolicy(Protocol):
 
     def __call__(self, error: Error, server: AgentServer) -> Directive | None:
         """Return the directive to execute, for instance a `Stop`, or None."""
-        ...
 
 
 class LogErrors:

@@ -285,11 +285,9 @@ class Timing(Protocol):
 
     def now(self) -> int:
         """Return the current time in milliseconds since 1970 UTC."""
-        ...
 
     async def wait(self, until: int) -> None:
         """Return at a moment, or earlier: the caller checks the time again. Other tasks run meanwhile."""
-        ...
 
 
 class SystemTiming:

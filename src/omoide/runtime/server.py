@@ -72,35 +72,27 @@ class Ownership(Protocol):
 
     def is_valid(self) -> bool:
         """Return whether the right is still there."""
-        ...
 
     def record_handled(self, signal: Signal) -> None:
         """Record that a signal was handled."""
-        ...
 
     def send(self, signal: Signal, to: str | None) -> None:
         """Send a signal to an agent, or to all, once the agent is saved."""
-        ...
 
     def has_pending(self, *, idle: bool) -> bool:
         """Return whether something has to be saved or sent without waiting for another signal."""
-        ...
 
     async def save(self, agent: Agent, rev: int) -> int:
         """Save the agent with what was recorded, and return its new revision."""
-        ...
 
     async def flush(self) -> None:
         """Send the signals that are saved."""
-        ...
 
     async def load(self, definition: Definition) -> tuple[Agent, int]:
         """Return the agent as it was saved last, and its revision; raise if another owner has it."""
-        ...
 
     def revert(self) -> None:
         """Discard what was recorded since the last save: the agent restarts from there."""
-        ...
 
 
 class Persistence:

@@ -58,7 +58,6 @@ class Subscription(Protocol):
 
     async def close(self) -> None:
         """Call the handler no more; closing again is no error."""
-        ...
 
 
 @runtime_checkable
@@ -71,7 +70,6 @@ class Transport(Protocol):
         Raises:
             NotRunning: The transport knows that nobody subscribed for that agent.
         """
-        ...
 
     async def subscribe(self, pattern: str, handler: Handler, *, agent: str | None = None) -> Subscription:
         """Call a handler with each signal whose type matches a pattern.
@@ -79,11 +77,9 @@ class Transport(Protocol):
         Without `agent`, these are the signals that were published to all; with it, those to that agent and no
         others.
         """
-        ...
 
     async def close(self) -> None:
         """Deliver nothing any more; closing again is no error."""
-        ...
 
 
 def signal_digest(signal: Signal, *prefix: str) -> str:

@@ -489,23 +489,18 @@ class DependencyIndex(Protocol):
 
     def statuses(self, ids: Collection[str]) -> dict[str, int]:
         """Return the status of each of these entries that exists."""
-        ...
 
     def dependents(self, ids: Collection[str]) -> dict[str, int]:
         """Return the entries that currently depend on any of these, with their statuses."""
-        ...
 
     def premises(self, ids: Collection[str]) -> Iterable[tuple[str, str]]:
         """Yield each of these ids with each id it currently depends on."""
-        ...
 
     def invalidated_ids(self, ids: Collection[str]) -> set[str]:
         """Return those that have an `invalidated_by` link."""
-        ...
 
     def erased_ids(self, ids: Collection[str]) -> set[str]:
         """Return those that were erased; none of them exists."""
-        ...
 
 
 def propagate(index: DependencyIndex, was_out: Mapping[str, bool]) -> dict[str, int]:

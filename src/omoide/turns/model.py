@@ -68,7 +68,6 @@ class Model(Protocol):
 
     async def complete(self, request: Request) -> Reply:
         """Return the reply to a request."""
-        ...
 
 
 @runtime_checkable
@@ -77,7 +76,6 @@ class SupportsStreaming(Protocol):
 
     def stream(self, request: Request) -> AsyncIterator[str | Reply]:
         """Yield pieces of text as they arrive, and the whole reply last."""
-        ...
 
 
 @runtime_checkable
@@ -86,7 +84,6 @@ class SupportsConnection(Protocol):
 
     def connect(self) -> AbstractAsyncContextManager[Model]:
         """Yield the model on a connection that stays open inside the block."""
-        ...
 
 
 ModelFunction = Callable[..., Any]

@@ -48,15 +48,12 @@ class TurnRecorder(Protocol):
 
     async def record_start(self, request: TurnRequest) -> None:
         """Persist the request, before anything is done about it."""
-        ...
 
     async def record_recall(self, recalled: RecallResult | None) -> None:
         """Persist the recalled memories, so that a resumed turn has the same."""
-        ...
 
     async def record_entries(self, entries: Sequence[ThreadEntry]) -> None:
         """Append entries to the persisted thread."""
-        ...
 
 
 class TurnEnvironment(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,15 +51,12 @@ class CheckpointStore(Protocol):
 
     async def load(self, id: str) -> StoredCheckpoint:
         """Return the checkpoint of an agent; raise `RestoreFailed` if it is damaged or of a newer Omoide."""
-        ...
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Replace the checkpoint of a revision, also by None; return its own revision, which is higher."""
-        ...
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """Return the journal of an agent's thread, without what a crash left half-written at its end."""
-        ...
 
     async def append_thread(
         self,
@@ -71,7 +68,6 @@ class CheckpointStore(Protocol):
         after: int | None = None,
     ) -> int:
         """Append to a journal of a revision, after the first `after` entries or all; return its new one."""
-        ...
 
 
 @runtime_checkable
@@ -80,7 +76,6 @@ class SupportsCheckpointDelete(Protocol):
 
     async def delete(self, id: str) -> bool:
         """Delete an agent and the journals of its threads, and return whether there was one."""
-        ...
 
 
 @runtime_checkable
@@ -89,7 +84,6 @@ class SupportsCheckpointList(Protocol):
 
     async def ids(self) -> list[str]:
         """Return the ids of the agents that can be loaded, in order."""
-        ...
 
 
 class JournalMark(Value, frozen=True, kw_only=True):

@@ -111,23 +111,18 @@ class Provider(Protocol):
     @property
     def name(self) -> str:
         """The name of the back end in results."""
-        ...
 
     def init(self, opts: Mapping[str, Any]) -> Any:
         """Return the initial state; raise where there can be none."""
-        ...
 
     def get(self, state: Any, key: str, opts: Mapping[str, Any]) -> Any:
         """Return a `ProviderResult` with the value under a key, or a `ProviderFailure` with `not_found`."""
-        ...
 
     def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Any:
         """Store a value under a key; `opts["embedding"]` is its vector, where the caller has one."""
-        ...
 
     def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Any:
         """Remove a key; a missing one is no error."""
-        ...
 
 
 @runtime_checkable
@@ -136,7 +131,6 @@ class QueryableProvider(Protocol):
 
     def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Any:
         """Return a `ProviderResult` with a list of `{"key", "score", "value"}`, best first."""
-        ...
 
 
 class CallFailure(NamedTuple):
