@@ -91,9 +91,7 @@ merge_extension = _agent_function(Identity.merge_extension)
 
 @action
 def identity_evolve(
-    ctx: Context,
-    days: Annotated[int, msgspec.Meta(ge=0)] = 0,
-    years: Annotated[int, msgspec.Meta(ge=0)] = 0,
+    ctx: Context, days: Annotated[int, msgspec.Meta(ge=0)] = 0, years: Annotated[int, msgspec.Meta(ge=0)] = 0
 ) -> Identity:
     """Evolve the agent's identity over simulated time."""
     return ctx.identity.evolve(years=years, days=days)

@@ -97,13 +97,7 @@ def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -
     confidence = entry.confidence
     level = _HIGH if confidence >= _MIN_HIGH else _MEDIUM if confidence >= _MIN_MEDIUM else _LOW
     common = _common_triples(
-        entry.namespace,
-        entry.agent_id,
-        entry.session_id,
-        entry.project_id,
-        entry.type,
-        entry.source,
-        level,
+        entry.namespace, entry.agent_id, entry.session_id, entry.project_id, entry.type, entry.source, level
     )
     subject = f"<{MEMORY}{percent_encode(entry.id)}> "
     next_line = LINE_END + subject

@@ -160,11 +160,7 @@ class GraphCore:
             if entry.superseded_by == entry.id:
                 raise InvalidRDF(f"memory {entry.id!r}", "is superseded by itself", "correct supersededBy")
             if not scope.contains(entry):
-                raise Invalid(
-                    f"memory {entry.id!r}",
-                    "lies outside the scope",
-                    "pass a scope that holds it",
-                )
+                raise Invalid(f"memory {entry.id!r}", "lies outside the scope", "pass a scope that holds it")
         ids = {entry.id for entry in batch.entries}
         # A link whose end was left behind where the file was written has nowhere to lead to.
         links = [link for link in batch.links if link.target in ids or self._source.has(link.target, scope)]

@@ -276,11 +276,7 @@ RULES: tuple[Rule, ...] = (
         unless=r"\bknow (?:if|why|what|how) (?:you|i|i'd|we|to (?:say|thank|do))\b|\bno longer\b",
         questions=True,
     ),
-    Rule(
-        name="task",
-        type="task",
-        pattern=r"^(?:todo|fixme|action item|next step)s?: \w",
-    ),
+    Rule(name="task", type="task", pattern=r"^(?:todo|fixme|action item|next step)s?: \w"),
     Rule(
         name="fact",
         type="fact",

@@ -68,19 +68,9 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     attributes={
-        "checkpoints": (
-            "CheckpointStore",
-            "DocumentCheckpointStore",
-            "FileCheckpointStore",
-        ),
+        "checkpoints": ("CheckpointStore", "DocumentCheckpointStore", "FileCheckpointStore"),
         "mailbox": ("DroppedSignal",),
-        "policy": (
-            "AgentOptions",
-            "EmitErrors",
-            "LogErrors",
-            "MaxErrors",
-            "StopOnError",
-        ),
+        "policy": ("AgentOptions", "EmitErrors", "LogErrors", "MaxErrors", "StopOnError"),
         "providers": (
             "InlineProvider",
             "Provider",
@@ -91,22 +81,10 @@ __getattr__, __dir__ = attach(
             "TableProvider",
         ),
         "runtime": ("Runtime",),
-        "scheduler": (
-            "SystemTiming",
-            "Timers",
-            "Timing",
-            "check_expression",
-            "next_after",
-        ),
+        "scheduler": ("SystemTiming", "Timers", "Timing", "check_expression", "next_after"),
         "server": ("AgentServer",),
         "sessions": ("SessionPool",),
-        "tasks": (
-            "BlockingWork",
-            "Exit",
-        ),
-        "transport": (
-            "Bus",
-            "Transport",
-        ),
+        "tasks": ("BlockingWork", "Exit"),
+        "transport": ("Bus", "Transport"),
     },
 )

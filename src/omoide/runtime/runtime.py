@@ -351,11 +351,7 @@ class Runtime:
             await self._wait_released(id)
 
     async def find(
-        self,
-        *,
-        action: str | None = None,
-        tags: Iterable[str] = (),
-        limits: Mapping[str, Any] = EMPTY_MAP,
+        self, *, action: str | None = None, tags: Iterable[str] = (), limits: Mapping[str, Any] = EMPTY_MAP
     ) -> list[Candidate]:
         """Return the running agents with a capability, best first, each with the reason."""
         return rank(self.agents(), action, tags, limits)

@@ -633,12 +633,7 @@ def capabilities_response(agent: Agent, request: Signal) -> Signal:
         bare = Identity()
         actions = bare.capabilities.set("actions", all_actions(agent, bare))
         snapshot = bare.snapshot().set("capabilities", actions)
-    data: dict[str, Any] = {
-        "request_id": request.id,
-        "agent_id": agent.id,
-        "name": agent.name,
-        **snapshot,
-    }
+    data: dict[str, Any] = {"request_id": request.id, "agent_id": agent.id, "name": agent.name, **snapshot}
     return Signal(
         type=CAPABILITIES_RESPONSE, data=data, source=f"/omoide/agents/{agent.id}", subject=request.id
     )

@@ -280,11 +280,7 @@ class ModelConnection:
 def _span_attributes(model: str | None, session_id: str | None) -> Any:
     """Return a span's attributes for a model, with the provider apart from the model's own name."""
     provider, _, name = (model or "").rpartition(":")
-    return {
-        "request_model": name or None,
-        "provider_name": provider or None,
-        "conversation_id": session_id,
-    }
+    return {"request_model": name or None, "provider_name": provider or None, "conversation_id": session_id}
 
 
 def _reply_message(reply: Reply) -> Message:

@@ -97,10 +97,7 @@ def scope_of(
     if session_id and (include_session or policy.scope == "session"):
         session = ids.check(session_id, "session_id")
     return Scope(
-        agent_id=spec.id,
-        session_id=session,
-        project_id=project_id,
-        namespace=namespace_of(policy, context),
+        agent_id=spec.id, session_id=session, project_id=project_id, namespace=namespace_of(policy, context)
     )
 
 

@@ -84,10 +84,7 @@ UNUSABLE: ErrorMapping = (
 UNKNOWN: ErrorMapping = (ModelFailed, "failed", "see the cause")
 
 ERROR_MAPPINGS: tuple[tuple[type[Exception], ErrorMapping], ...] = (
-    (
-        exceptions.ModelAuthenticationError,
-        (ModelRefused, "does not take the key", "check the key"),
-    ),
+    (exceptions.ModelAuthenticationError, (ModelRefused, "does not take the key", "check the key")),
     (exceptions.ModelNotFoundError, (ModelRefused, "is not known there", "check its name and base_url")),
     (
         exceptions.ModelContextWindowExceededError,

@@ -213,10 +213,7 @@ def as_agent(reply: Signal, definition_of: Callable[[str], Definition]) -> Agent
     data: Any = reply.data
     definition = definition_of(data["name"])
     saved = Checkpoint(
-        id=data["agent_id"],
-        name=data["name"],
-        state=data["state"],
-        definition_version=definition.version,
+        id=data["agent_id"], name=data["name"], state=data["state"], definition_version=definition.version
     )
     return restore(saved, definition)
 
