@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.cli.conftest import Run
-from tests.stores.serving import postgres, redis
+from tests.support.servers import postgres, redis
 
 SECRET = "geheim"
 URL = f"postgresql://ada:{SECRET}@db.example/agents"

@@ -7,8 +7,8 @@ import os
 import random
 from subprocess import Popen
 
-from tests.stores.postgres_workers import start
-from tests.stores.serving import postgres
+from tests.support.postgres_process import start
+from tests.support.servers import postgres
 
 ROUNDS = 3 * int(os.environ.get("OMOIDE_KILLS", "10"))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.own import Pocket
+from tests.support.custom_stores import Pocket
 from tests.support.longterm import SHOP, a_store, keep
 
 from omoide.core.entry import MEMORY_TYPES, Scope, with_subtypes

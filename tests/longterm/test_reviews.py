@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.stores.own import Pocket
+from tests.support.custom_stores import Pocket
 from tests.support.longterm import SHOP, keep
 
 from omoide.core.entry import Scope

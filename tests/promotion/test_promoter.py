@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.own import Pocket
+from tests.support.custom_stores import Pocket
 from tests.support.promotion import (
     NOW,
     SAID,

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.stores.own import Pocket
+from tests.support.custom_stores import Pocket
 
 from omoide import clock, verbs
 from omoide.core.entry import Scope

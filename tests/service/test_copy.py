@@ -12,9 +12,9 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.own import Pocket
-from tests.stores.places import ADA, KINDS, asked, keep, url
-from tests.stores.workers import IDS, step
+from tests.support.custom_stores import Pocket
+from tests.support.store_process import IDS, step
+from tests.support.stores import ADA, KINDS, asked, keep, url
 
 from omoide import Scope, clock
 from omoide.errors import Invalid

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import anyio
 from tests.service.test_copy import everything
-from tests.stores.places import ADA, asked
-from tests.stores.serving import postgres
-from tests.stores.workers import IDS, step
+from tests.support.servers import postgres
+from tests.support.store_process import IDS, step
+from tests.support.stores import ADA, asked
 
 from omoide import clock
 from omoide.service import copy

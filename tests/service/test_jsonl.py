@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.service.test_copy import everything, two
-from tests.stores.places import ADA, KINDS, keep
-from tests.stores.workers import IDS, step
+from tests.support.store_process import IDS, step
+from tests.support.stores import ADA, KINDS, keep
 
 from omoide import Entry, Scope, clock
 from omoide.errors import IdTaken, Invalid, NotFound

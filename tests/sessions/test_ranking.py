@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sessions.given import a_spec, talker
-from tests.stores.own import Pocket
+from tests.support.custom_stores import Pocket
 
 from omoide import clock
 from omoide.sessions import Session

@@ -1,4 +1,4 @@
-"""Does bad input get a typed error with a remedy, and change nothing?"""
+"""Bad input gets a typed error with a remedy, and changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.places import ADA, KINDS, a_store, asked, keep, listed, note, opened
+from tests.support.stores import ADA, KINDS, a_store, asked, keep, listed, note, opened
 
 from omoide.core.entry import Entry, RecallRequest, Scope
 from omoide.embedders import FunctionEmbedder

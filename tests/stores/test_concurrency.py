@@ -1,4 +1,4 @@
-"""Can many processes and threads use one store at once, and lose nothing?"""
+"""Many processes and threads use one store at once, and lose nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.places import ADA, KINDS, a_store, keep, listed, url
-from tests.stores.workers import COUNTERS, OPTIONS, start
+from tests.support.store_process import COUNTERS, OPTIONS, start
+from tests.support.stores import ADA, KINDS, a_store, keep, listed, url
 
 from omoide.errors import Conflict
 from omoide.stores.records import Change, Document

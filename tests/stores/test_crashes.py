@@ -1,4 +1,4 @@
-"""Is everything that was acknowledged there after a crash, and nothing half there?"""
+"""After a crash, everything acknowledged is there, and nothing half written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.stores.places import a_store, keep, listed, recall, url
-from tests.stores.workers import OPTIONS, start, state, step
+from tests.support.store_process import OPTIONS, start, state, step
+from tests.support.stores import a_store, keep, listed, recall, url
 
 from omoide.core.entry import Scope
 

@@ -1,4 +1,4 @@
-"""What happens to a store when its file is damaged, full, protected, old or new?"""
+"""A damaged, full, protected, older or newer file is reported, and never made worse."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.places import ADA, a_store, keep, listed, opened, recall
-from tests.stores.workers import OPTIONS, start
+from tests.support.store_process import OPTIONS, start
+from tests.support.stores import ADA, a_store, keep, listed, opened, recall
 
 from omoide.core.entry import Scope
 from omoide.errors import (

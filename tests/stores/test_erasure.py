@@ -1,4 +1,4 @@
-"""Is there a trace of erased content anywhere in the files?"""
+"""Erased content leaves no trace in the files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.places import ADA, a_store, keep, recall
+from tests.support.stores import ADA, a_store, keep, recall
 
 from omoide.core.entry import RecallRequest, Scope
 from omoide.stores.records import Document, EraseReceipt, Link

@@ -1,4 +1,4 @@
-"""Is everything that was acknowledged there after the server crashed, once, and nothing half there?"""
+"""After a crash of the server, everything acknowledged is there once, and nothing half written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.stores.places import ADA, asked, keep
-from tests.stores.postgres_workers import opened
+from tests.support.postgres_process import opened
+from tests.support.stores import ADA, asked, keep
 
 from omoide.core.entry import Filter, RecallRequest, Scope
 from omoide.errors import Busy, StoreFailed, StoreUnreachable, Uncertain

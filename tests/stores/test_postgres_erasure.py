@@ -1,4 +1,4 @@
-"""Is there a trace of erased content anywhere on a PostgreSQL server?"""
+"""Erased content leaves no trace on a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.stores.places import ADA, asked, keep, recall
-from tests.stores.postgres_workers import opened
+from tests.support.postgres_process import opened
+from tests.support.stores import ADA, asked, keep, recall
 
 from omoide.core.entry import Scope
 from omoide.errors import Busy

@@ -1,4 +1,4 @@
-"""What is the caller told when a PostgreSQL server cannot do what it is asked?"""
+"""A failing PostgreSQL server is reported with a remedy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.stores.places import ADA, keep, listed
-from tests.stores.postgres_workers import opened
-from tests.stores.serving import postgres
+from tests.support.postgres_process import opened
+from tests.support.servers import postgres
+from tests.support.stores import ADA, keep, listed
 
 from omoide.core.entry import Filter
 from omoide.errors import (

@@ -1,4 +1,4 @@
-"""Does whoever follows the changes on a server see all of them, once and in order?"""
+"""The feed of a PostgreSQL store has all changes, once and in order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.stores.places import asked, keep, note
-from tests.stores.postgres_workers import opened, start
-from tests.stores.serving import postgres
+from tests.support.postgres_process import opened, start
+from tests.support.servers import postgres
+from tests.support.stores import asked, keep, note
 
 from omoide.stores.records import Change
 from omoide.stores.sql import rows

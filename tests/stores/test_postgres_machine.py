@@ -1,4 +1,4 @@
-"""Does any sequence of operations leave a PostgreSQL server as it leaves the reference in memory?"""
+"""Any sequence of operations leaves a PostgreSQL server as it leaves the reference store in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from tests.stores import test_machine as machine
-from tests.stores.places import opened
+from tests.stores import test_sqlite_machine as machine
+from tests.support.stores import opened
 
 from omoide import clock
 

@@ -1,4 +1,4 @@
-"""Does a PostgreSQL server answer as a SQLite file does: the same entries, in the same order?"""
+"""A PostgreSQL server recalls the same entries in the same order as a SQLite file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stores.places import a_store, asked, postgres_url
-from tests.stores.serving import postgres
+from tests.support.servers import postgres
+from tests.support.stores import a_store, asked, postgres_url
 
 from omoide import clock
 from omoide.core.entry import Filter, RecallRequest, Scope

@@ -1,4 +1,4 @@
-"""Does anything of one tenant on a PostgreSQL server ever reach another?"""
+"""Nothing of one tenant on a PostgreSQL server reaches another."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stores.places import a_store, asked, keep
-from tests.stores.postgres_workers import opened
-from tests.stores.serving import postgres
+from tests.support.postgres_process import opened
+from tests.support.servers import postgres
+from tests.support.stores import a_store, asked, keep
 
 from omoide import clock
 from omoide.core.entry import Filter, RecallRequest, Scope

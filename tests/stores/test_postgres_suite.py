@@ -1,10 +1,10 @@
-"""Does the store on a PostgreSQL server pass the suite that comes with Omoide, all of it?"""
+"""The PostgreSQL store passes the conformance suite."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.stores.serving import pooler, postgres
+from tests.support.servers import pooler, postgres
 
 from omoide.stores.factory import open_store
 from omoide.stores.protocols import Store

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from redis import Redis, exceptions
-from tests.stores.dropping import Proxy
-from tests.stores.places import ADA, a_store, asked, keep, listed, recall, redis_url
-from tests.stores.serving import redis as redis_server
-from tests.stores.workers import ROOT
+from tests.support.proxies import Proxy
+from tests.support.servers import redis as redis_server
+from tests.support.store_process import ROOT
+from tests.support.stores import ADA, a_store, asked, keep, listed, recall, redis_url
 
 from omoide import errors
 from omoide.core.entry import Scope

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis
 from redis.crc import key_slot
-from tests.stores.places import ADA, a_store, asked, keep, listed, recall, redis_url
-from tests.stores.serving import redis as redis_server
+from tests.support.servers import redis as redis_server
+from tests.support.stores import ADA, a_store, asked, keep, listed, recall, redis_url
 
 from omoide import clock
 from omoide.core.entry import Filter, Scope

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from tests.stores import test_machine as machine
-from tests.stores.places import opened
+from tests.stores import test_sqlite_machine as machine
+from tests.support.stores import opened
 
 from omoide import clock
 from omoide.stores.records import Feed

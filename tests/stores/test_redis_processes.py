@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.places import ADA, a_store, asked, keep, listed, recall
-from tests.stores.workers import OPTIONS, state, step
+from tests.support.store_process import OPTIONS, state, step
+from tests.support.stores import ADA, a_store, asked, keep, listed, recall
 
 from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Invalid, StoreFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.stores.places import url
+from tests.support.stores import url
 
 from omoide.stores.factory import open_store
 from omoide.stores.protocols import Store

@@ -1,4 +1,4 @@
-"""Do the stores that come with Omoide pass the suite that comes with it, all of it?"""
+"""The built-in stores pass the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May a vector come with an entry instead of from the store's embedder?"""
+"""An entry may come with a vector of its own instead of the embedder's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.places import ADA, KINDS, a_store, asked, keep, opened
+from tests.support.stores import ADA, KINDS, a_store, asked, keep, opened
 
 from omoide.core.entry import RecallRequest, Scope
 from omoide.errors import Conflict, Invalid

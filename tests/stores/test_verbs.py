@@ -1,4 +1,4 @@
-"""Do the verbs do the same in an event loop and without one, over any store?"""
+"""The verbs do the same in an event loop and without one, over any store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.stores.own import Pocket
-from tests.stores.places import KINDS, url
+from tests.support.custom_stores import Pocket
+from tests.support.stores import KINDS, url
 
 from omoide import blocking, clock, verbs
 from omoide.core.entry import Filter, Scope

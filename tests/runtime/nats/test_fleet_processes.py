@@ -16,8 +16,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.stores.places import url
 from tests.support.fleet_process import WORKER, machines
+from tests.support.stores import url
 
 from omoide import Agent, Signal
 from omoide.runtime.checkpoints import DocumentCheckpointStore, load_agent

@@ -1,4 +1,4 @@
-"""Can what a store holds be followed and taken over, without loss and without asking for too much?"""
+"""Entries are followed through the feed and imported without loss."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.places import ADA, KINDS, a_store, asked, keep, recall
-from tests.stores.workers import IDS, OPTIONS, step
+from tests.support.store_process import IDS, OPTIONS, step
+from tests.support.stores import ADA, KINDS, a_store, asked, keep, recall
 
 from omoide import Entry, Evidence, Scope, WriteRequest, clock
 from omoide.errors import Refused

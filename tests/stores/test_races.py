@@ -1,4 +1,4 @@
-"""Do stores that many machines share stay right when two things happen at the same moment?"""
+"""Shared stores stay correct when two operations happen at the same moment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.stores.places import ADA, a_store, postgres_url
-from tests.stores.serving import postgres
+from tests.support.servers import postgres
+from tests.support.stores import ADA, a_store, postgres_url
 
 from omoide.core.entry import Entry, MessageRef, RecallRequest, Scope, WriteRequest
 from omoide.errors import Busy, Uncertain

@@ -1,4 +1,4 @@
-"""What if an answer is lost on its way? A proxy before a server that can lose one."""
+"""A proxy before a server that can lose an answer on its way."""
 
 from __future__ import annotations
 

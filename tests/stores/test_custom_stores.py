@@ -1,4 +1,4 @@
-"""Does the suite tell a store that can be trusted from one that cannot?"""
+"""The conformance suite finds every mistake of a store, and passes a correct one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.stores.own import WRONG, Pocket
+from tests.support.custom_stores import WRONG, Pocket
 
 from omoide.stores.protocols import Store
 from omoide.testing import StoreSuite

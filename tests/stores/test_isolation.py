@@ -1,4 +1,4 @@
-"""Does anything cross from one scope into another, whatever the names are?"""
+"""Nothing crosses from one scope into another, whatever the names are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.stores.places import KINDS, a_store, asked, note
+from tests.support.stores import KINDS, a_store, asked, note
 
 from omoide import clock
 from omoide.core.entry import Entry, Filter, RecallRequest, Scope

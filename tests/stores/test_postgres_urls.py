@@ -1,4 +1,4 @@
-"""Is what a URL of a PostgreSQL store says understood, or refused with the remedy?"""
+"""URLs of PostgreSQL stores are understood, or refused with a remedy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 import pytest
-from tests.stores.places import asked, note
-from tests.stores.serving import postgres
+from tests.support.servers import postgres
+from tests.support.stores import asked, note
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, MissingExtra, StoreFailed, StoreUnreachable

@@ -1,4 +1,4 @@
-"""Vectors are renewed, and files copied and put back, while a store is in use."""
+"""Vectors are renewed, and files copied and restored, while a store is in use."""
 
 from __future__ import annotations
 

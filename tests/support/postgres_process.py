@@ -1,6 +1,6 @@
-"""What do the processes do that the tests of PostgreSQL start?
+"""Jobs that the tests of PostgreSQL run in other processes.
 
-`python -m tests.stores.postgres_workers JOB URL …` does one of the jobs below.
+`python -m tests.support.postgres_process JOB URL …` does one of the jobs below.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.stores.places import ADA, asked, keep, recall
+from tests.support.stores import ADA, asked, keep, recall
 
 from omoide.core.entry import Scope
 from omoide.stores.factory import open_store
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def start(job: str, *args: object) -> subprocess.Popen[bytes]:
     """A process that does a job."""
-    command = [sys.executable, "-m", "tests.stores.postgres_workers", job, *map(str, args)]
+    command = [sys.executable, "-m", "tests.support.postgres_process", job, *map(str, args)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
 
 

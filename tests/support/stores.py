@@ -1,4 +1,4 @@
-"""Where do the tests open their stores, and what do they write into them?"""
+"""Stores of every kind for tests, and what is written into them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from tests.stores.serving import postgres, redis
+from tests.support.servers import postgres, redis
 
 from omoide.core.entry import Entry, RecallRequest, Scope, WriteRequest
 from omoide.stores.factory import open_store

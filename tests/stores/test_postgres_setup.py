@@ -1,4 +1,4 @@
-"""How does a store on a PostgreSQL server begin, and what does it leave behind in a connection?"""
+"""A PostgreSQL store creates its tables once, and leaves nothing in a connection."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.stores.places import ADA, asked, keep, listed, recall
-from tests.stores.postgres_workers import opened, start
-from tests.stores.serving import postgres
+from tests.support.postgres_process import opened, start
+from tests.support.servers import postgres
+from tests.support.stores import ADA, asked, keep, listed, recall
 
 from omoide.core.entry import Filter, Scope
 from omoide.errors import Conflict, NotFound, OmoideError, ReadOnly

@@ -1,4 +1,4 @@
-"""Does any sequence of operations leave a SQLite file as it leaves the reference in memory?"""
+"""Any sequence of operations leaves a SQLite file as it leaves the reference store in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import note as say
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.stores.naive import naively_stale
-from tests.stores.places import opened
+from tests.support.staleness import naively_stale
+from tests.support.stores import opened
 
 from omoide import clock
 from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest

@@ -1,4 +1,4 @@
-"""Which servers do the tests of stores share?
+"""Servers that the tests of stores share.
 
 One of each kind for a process of tests, started when it is first asked for and ended with the process. Each
 test has a place of its own in it.

@@ -1,4 +1,4 @@
-"""Is a memory stale exactly when something it rests on no longer holds?"""
+"""A memory is stale exactly when something it depends on is out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.naive import naively_stale
-from tests.stores.places import ADA, KINDS, a_store, asked, keep, recall
-from tests.stores.workers import OPTIONS, start
+from tests.support.staleness import naively_stale
+from tests.support.store_process import OPTIONS, start
+from tests.support.stores import ADA, KINDS, a_store, asked, keep, recall
 
 from omoide import clock
 from omoide.core.entry import Scope

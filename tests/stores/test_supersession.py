@@ -1,4 +1,4 @@
-"""Does a memory that was replaced always lead to what holds now?"""
+"""A superseded memory always leads to its current successor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.places import ADA, KINDS, a_store, asked, keep, recall, url
+from tests.support.stores import ADA, KINDS, a_store, asked, keep, recall, url
 from tests.turns.given import Talker, wants
 
 from omoide import verbs

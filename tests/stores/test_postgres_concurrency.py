@@ -1,4 +1,4 @@
-"""Can threads and processes share a store on a PostgreSQL server, and is nothing left when it is over?"""
+"""Threads and processes share a store on a PostgreSQL server, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
-from tests.stores.places import ADA, keep, listed, recall
-from tests.stores.postgres_workers import opened, start
-from tests.stores.serving import postgres
+from tests.support.postgres_process import opened, start
+from tests.support.servers import postgres
+from tests.support.stores import ADA, keep, listed, recall
 
 from omoide.core.entry import Filter, Scope
 from omoide.errors import Conflict, NotFound

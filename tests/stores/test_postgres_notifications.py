@@ -1,4 +1,4 @@
-"""Is whoever waits for a change told at once, and is nobody left waiting?"""
+"""A change notifies everyone who waits for it at once, and nobody is left waiting."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.stores.places import asked
-from tests.stores.serving import postgres
+from tests.support.servers import postgres
+from tests.support.stores import asked
 
 from omoide.stores.factory import open_store
 from omoide.stores.postgres import store as waking

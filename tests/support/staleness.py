@@ -1,4 +1,4 @@
-"""What has to be stale, found in the plainest way?"""
+"""Find what has to be stale in the plainest way."""
 
 from __future__ import annotations
 

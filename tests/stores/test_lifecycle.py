@@ -1,4 +1,4 @@
-"""A store stays right through all that happens to it: forks, cancelled tasks, backups, other embedders."""
+"""A store stays correct through forks, cancelled tasks, backups and changes of the embedder."""
 
 from __future__ import annotations
 

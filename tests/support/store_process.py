@@ -1,6 +1,6 @@
-"""What do the processes do that the tests of crashes and of concurrency start?
+"""Jobs that the tests of crashes and of concurrency run in other processes.
 
-`python -m tests.stores.workers JOB …` does one of the jobs below.
+`python -m tests.support.store_process JOB …` does one of the jobs below.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.stores.places import ADA, asked, keep, opened, recall
+from tests.support.stores import ADA, asked, keep, opened, recall
 
 from omoide import clock
 from omoide.core.entry import RecallRequest, Scope
@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {"embedder": HashEmbedder(32)}
 
 def start(job: str, *args: object, **options: Any) -> subprocess.Popen[bytes]:
     """A process that does a job."""
-    command = [sys.executable, "-m", "tests.stores.workers", job, *map(str, args)]
+    command = [sys.executable, "-m", "tests.support.store_process", job, *map(str, args)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, **options)
 
 

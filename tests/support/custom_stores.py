@@ -1,4 +1,4 @@
-"""How small can a store be that somebody brings along, and how can it be wrong?"""
+"""The smallest store that users can write, and stores with one mistake each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is an operation that fails in the middle as if it had never begun?"""
+"""An operation that fails midway changes nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests.stores.places import a_store
-from tests.stores.workers import OPTIONS, act, state
+from tests.support.store_process import OPTIONS, act, state
+from tests.support.stores import a_store
 
 from omoide import clock
 from omoide.errors import OmoideError, StoreFailed
