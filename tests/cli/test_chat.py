@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from click.testing import Result
-from tests.turns.http_model import Answer, failing, serving
+from tests.support.http_model import Answer, failing, serving
 
 from omoide.cli import chat, shell
 from omoide.errors import ModelRefused

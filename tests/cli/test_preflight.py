@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from tests.turns.http_model import serving
+from tests.support.http_model import serving
 
 Run = Callable[..., Result]
 Ask = Callable[..., Any]

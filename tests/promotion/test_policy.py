@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.sessions.given import a_spec, talker
 from tests.support.promotion import NOW, item, plan_of, short_term, verdicts
+from tests.support.sessions import a_spec, talker
 
 from omoide import clock
 from omoide.promotion import PromotionPolicy

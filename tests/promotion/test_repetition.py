@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import Watched, a_spec, again, talker
 from tests.support.promotion import NOW, SCOPE, Refusing, fact, item, live, marks_after, plan_of, short_term
+from tests.support.sessions import Watched, a_spec, again, talker
 
 from omoide import clock
 from omoide.core.entry import Scope, WriteRequest, WriteResult

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.sessions.given import KINDS, Watched, a_spec, lines, talk, talker
 from tests.support.session_pools import MANUAL, Gate, contents, failing, living, noted
+from tests.support.sessions import KINDS, Watched, a_spec, lines, talk, talker
 
 from omoide import Agent, Context, Signal, action
 from omoide.errors import Invalid, MissingNamespace, MissingStore, NotFound, WrongType

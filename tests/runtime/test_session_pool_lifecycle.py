@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.sessions.given import KINDS, Watched, lines, talk, talker
 from tests.support.session_pools import MANUAL, START, Gate, contents, die, failing, living, noted
+from tests.support.sessions import KINDS, Watched, lines, talk, talker
 
 from omoide import clock
 from omoide.core.entry import Scope

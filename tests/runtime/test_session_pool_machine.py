@@ -9,7 +9,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import a_spec, lines, talk, talker
+from tests.support.sessions import a_spec, lines, talk, talker
 
 from omoide import clock
 from omoide.errors import GaveUp

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sessions.given import KINDS
+from tests.support.sessions import KINDS
 
 from omoide.stores.factory import open_store
 

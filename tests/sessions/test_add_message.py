@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import a_spec, again, lines, shown, talker
+from tests.support.sessions import a_spec, again, lines, shown, talker
 
 from omoide.core.entry import Evidence, MessageRef
 from omoide.errors import Invalid

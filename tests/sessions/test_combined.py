@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import PAY, Till, Watched, a_spec, again, captured, lines, shown, talk, talker
-from tests.turns.given import Spy, wants
+from tests.support.sessions import PAY, Till, Watched, a_spec, again, captured, lines, shown, talk, talker
+from tests.support.turns import Spy, wants
 
 from omoide.core.action import action
 from omoide.core.definition import Externalize, Plugin

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import a_spec, again, talker
-from tests.turns.given import wants
+from tests.support.sessions import a_spec, again, talker
+from tests.support.turns import wants
 
 from omoide import clock
 from omoide.core.action import action

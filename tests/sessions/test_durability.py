@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import a_spec, again, lines, talker
 from tests.support.promotion import Refusing
+from tests.support.sessions import a_spec, again, lines, talker
 
 from omoide import clock
 from omoide.core.entry import Entry, Scope

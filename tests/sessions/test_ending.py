@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import KINDS, Watched, a_spec, captured, talker
+from tests.support.sessions import KINDS, Watched, a_spec, captured, talker
 
 from omoide.core.entry import Entry, Scope
 from omoide.core.signal import Signal

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.turns.given import wants
+from tests.support.turns import wants
 
 from omoide import AgentSpec, Scope, Session, action, open_store
 from omoide.errors import DiskFull, OmoideError

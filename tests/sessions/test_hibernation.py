@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import (
+from tests.support.sessions import (
     BOTH,
     PAY,
     Till,
@@ -20,7 +20,7 @@ from tests.sessions.given import (
     talk,
     talker,
 )
-from tests.turns.given import kinds_of, system_of, wants
+from tests.support.turns import kinds_of, system_of, wants
 
 from omoide import memory
 from omoide.core.action import action

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import a_spec, talker
+from tests.support.sessions import a_spec, talker
 
 from omoide import clock
 from omoide.core.entry import Scope

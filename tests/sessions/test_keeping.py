@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import (
+from tests.support.sessions import (
     PAY,
     Till,
     Watched,
@@ -23,7 +23,7 @@ from tests.sessions.given import (
     talk,
     talker,
 )
-from tests.turns.given import wants
+from tests.support.turns import wants
 
 from omoide import erase, memory
 from omoide.core import codec

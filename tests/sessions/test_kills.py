@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.sessions.given import Watched, captured, lines, shown, talker, told
-from tests.sessions.workers import Life, finish, killed
+from tests.support.session_processes import Life, finish, killed
+from tests.support.sessions import Watched, captured, lines, shown, talker, told
 
 from omoide import clock, memory
 from omoide.core.entry import Scope

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.conftest import EXAMPLES
-from tests.sessions.given import PAY, Till, Watched, captured, echo, shown, talker
+from tests.support.sessions import PAY, Till, Watched, captured, echo, shown, talker
 
 from omoide.core.entry import Scope
 from omoide.errors import Invalid, ModelFailed, ReviewNeeded, TurnPending

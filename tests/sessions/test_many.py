@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.sessions.given import Till, Watched, a_spec, again, captured, lines, shown, talk, talker
-from tests.turns.given import wants
+from tests.support.sessions import Till, Watched, a_spec, again, captured, lines, shown, talk, talker
+from tests.support.turns import wants
 
 from omoide.core.action import action
 from omoide.core.entry import Scope

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import a_spec, talker
+from tests.support.sessions import a_spec, talker
 
 from omoide.core.entry import Scope
 from omoide.core.frozen import MAX_INPUT_DEPTH

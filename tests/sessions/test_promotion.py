@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio.lowlevel
 import pytest
-from tests.sessions.given import Watched, a_spec, again, talker
 from tests.support.promotion import Refusing
+from tests.support.sessions import Watched, a_spec, again, talker
 
 from omoide import clock
 from omoide.core.entry import Entry, Evidence, Scope

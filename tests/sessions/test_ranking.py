@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import a_spec, talker
 from tests.support.custom_stores import Pocket
+from tests.support.sessions import a_spec, talker
 
 from omoide import clock
 from omoide.sessions import Session

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import (
+from tests.support.sessions import (
     LATER,
     Till,
     Watched,
@@ -18,7 +18,7 @@ from tests.sessions.given import (
     talk,
     talker,
 )
-from tests.turns.given import wants
+from tests.support.turns import wants
 
 from omoide import clock, erase, thread
 from omoide.core.action import action

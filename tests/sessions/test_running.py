@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import (
+from tests.support.sessions import (
     LATER,
     PAY,
     Till,
@@ -19,7 +19,7 @@ from tests.sessions.given import (
     talk,
     talker,
 )
-from tests.turns.given import wants
+from tests.support.turns import wants
 
 from omoide import clock, thread
 from omoide.core.action import action

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import (
+from tests.support.sessions import (
     PAY,
     Till,
     Watched,
@@ -20,7 +20,7 @@ from tests.sessions.given import (
     talk,
     talker,
 )
-from tests.turns.given import Spy, wants
+from tests.support.turns import Spy, wants
 
 from omoide import memory, thread
 from omoide.errors import Invalid, MissingStore, ModelFailed, NotFound, OmoideError

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sessions.given import Watched, a_spec, again, talker
+from tests.support.sessions import Watched, a_spec, again, talker
 
 from omoide import clock
 from omoide.core.entry import Scope

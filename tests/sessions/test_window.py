@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sessions.given import Till, a_spec, again, captured, lines, shown, talk, talker
-from tests.turns.given import kinds_of, system_of, wants
+from tests.support.sessions import Till, a_spec, again, captured, lines, shown, talk, talker
+from tests.support.turns import kinds_of, system_of, wants
 
 from omoide.errors import OverBudget
 from omoide.sessions import Session

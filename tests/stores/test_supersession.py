@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.stores import ADA, KINDS, a_store, asked, keep, recall, url
-from tests.turns.given import Talker, wants
+from tests.support.turns import Talker, wants
 
 from omoide import verbs
 from omoide.core.entry import DELETED, Scope

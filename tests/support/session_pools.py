@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from tests.sessions.given import a_spec, talker
+from tests.support.sessions import a_spec, talker
 
 from omoide.core.entry import Scope
 from omoide.runtime import SessionPool

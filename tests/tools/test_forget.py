@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.support.longterm import keep
-from tests.tools.given import ADA, a_spec, asked, refused
-from tests.turns.given import Spy
+from tests.support.memory_tools import ADA, a_spec, asked, refused
+from tests.support.turns import Spy
 
 from omoide.core.entry import Scope
 from omoide.testing import reproducible

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tests.support.longterm import keep
-from tests.tools.given import ADA, a_spec, asked, declaring, refused, told
-from tests.turns.given import Talker, wants
+from tests.support.memory_tools import ADA, a_spec, asked, declaring, refused, told
+from tests.support.turns import Talker, wants
 
 from omoide.core.agent import Agent, cmd
 from omoide.core.entry import MEMORY_TYPES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.longterm import keep
-from tests.tools.given import ADA, a_spec, asked, refused, remembered
+from tests.support.memory_tools import ADA, a_spec, asked, refused, remembered
 
 from omoide.core.entry import Scope
 from omoide.testing import reproducible

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.longterm import connect, keep
-from tests.tools.given import ADA, a_spec, asked, refused
+from tests.support.memory_tools import ADA, a_spec, asked, refused
 
 from omoide.core.entry import Scope
 from omoide.tools import memory_tools

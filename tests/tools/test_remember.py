@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sessions.given import Watched
 from tests.support.longterm import a_store
-from tests.tools.given import ADA, a_spec, asked, declaring, refused, remembered, told
-from tests.turns.given import Spy, Talker, wants
+from tests.support.memory_tools import ADA, a_spec, asked, declaring, refused, remembered, told
+from tests.support.sessions import Watched
+from tests.support.turns import Spy, Talker, wants
 
 from omoide import thread
 from omoide.core.entry import MEMORY_TYPES, Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.turns.given import Talker, a_spec, wants
+from tests.support.turns import Talker, a_spec, wants
 
 from omoide.core.action import action
 from omoide.errors import Blocked, Invalid, ReviewNeeded, TurnFailed

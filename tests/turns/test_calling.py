@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.turns.http_model import Answer, asking, failing, serving
+from tests.support.http_model import Answer, asking, failing, serving
 
 from omoide.errors import (
     Invalid,

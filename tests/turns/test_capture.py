@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.turns.given import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, kinds_of, wants
+from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, kinds_of, wants
 
 from omoide import turns
 from omoide.core.action import action

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.turns.given import Spy, Talker, a_spec, system_of, wants
+from tests.support.turns import Spy, Talker, a_spec, system_of, wants
 
 from omoide.core.action import action
 from omoide.errors import Invalid, InvalidDefinition, ModelMisbehaved, OverBudget

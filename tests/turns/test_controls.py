@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.turns.given import ALEX, Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, wants
 
 from omoide import directives
 from omoide.core.action import action

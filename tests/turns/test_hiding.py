@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sessions.given import Watched, everything_in
-from tests.turns.given import Spy, Talker, a_spec, text_of, wants
+from tests.support.sessions import Watched, everything_in
+from tests.support.turns import Spy, Talker, a_spec, text_of, wants
 
 from omoide.core.action import action
 from omoide.errors import Blocked, DiskFull, ModelFailed, StoreFailed

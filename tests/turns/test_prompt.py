@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.turns.given import ALEX, INSTRUCTIONS, Spy, Talker, a_spec, kinds_of, system_of, text_of, wants
+from tests.support.turns import ALEX, INSTRUCTIONS, Spy, Talker, a_spec, kinds_of, system_of, text_of, wants
 
 from omoide.core.action import action
 from omoide.errors import OverBudget

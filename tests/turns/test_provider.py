@@ -13,7 +13,7 @@ from pydantic_ai import exceptions
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from tests.turns.http_model import USAGE, Answer, HttpModel, asking, failing, serving, wanting
+from tests.support.http_model import USAGE, Answer, HttpModel, asking, failing, serving, wanting
 
 from omoide.errors import (
     Invalid,

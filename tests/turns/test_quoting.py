@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.turns.given import INSTRUCTIONS, Spy, Talker, a_spec, system_of
+from tests.support.turns import INSTRUCTIONS, Spy, Talker, a_spec, system_of
 
 from omoide.core.entry import Entry
 from omoide.errors import OmoideError

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.turns.given import ALEX, Spy, Talker, a_spec, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, wants
 
 from omoide import directives
 from omoide.core.action import action

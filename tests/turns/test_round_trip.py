@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.turns.http_model import USAGE, Answer, HttpModel, failing, serving, wanting
+from tests.support.http_model import USAGE, Answer, HttpModel, failing, serving, wanting
 
 from omoide import AgentSpec, Scope, Session, action, open_store, stream, turn, write
 from omoide.errors import ModelFailed, ModelOverloaded, ModelTimedOut, ModelUnreachable

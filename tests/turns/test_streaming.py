@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.turns.given import ALEX, Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, wants
 
 from omoide.core.action import action
 from omoide.errors import Blocked, Invalid, ModelFailed, OmoideError

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.turns.given import Spy, Talker, a_spec, wants
+from tests.support.turns import Spy, Talker, a_spec, wants
 
 from omoide import memory, thread
 from omoide.core.action import Action, action

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.turns.given import KINDS, Talker, a_spec, a_store
+from tests.support.turns import KINDS, Talker, a_spec, a_store
 
 from omoide import turns
 from omoide.core.entry import Scope

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.turns.given import Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import Spy, Talker, a_spec, kinds_of, wants
 
 from omoide import memory
 from omoide.core.action import Action, action

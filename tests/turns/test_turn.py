@@ -8,7 +8,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.turns.given import ALEX, Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, wants
 
 from omoide import memory
 from omoide.core.action import action

@@ -1,4 +1,4 @@
-"""What do the tests of memory tools start from?"""
+"""Agents with memory tools, and turns in which a scripted model calls them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.turns.given import Talker, wants
+from tests.support.turns import Talker, wants
 
 from omoide import identity
 from omoide.core.action import Action
@@ -20,13 +20,13 @@ ADA = Scope(agent_id="ada")
 
 
 def a_spec(tools: Sequence[Action] | None = None, **fields: Any) -> AgentSpec:
-    """An agent with all memory tools, unless the fields say otherwise."""
+    """Return an agent with all memory tools, unless the fields say otherwise."""
     given = {"id": "ada", "memory": True, "tools": memory_tools() if tools is None else tools, **fields}
     return AgentSpec.new(given)
 
 
 async def told(store: Any, *calls: tuple[str, dict[str, Any]], **options: Any) -> list[str]:
-    """What a model is told that asks for these tools in one turn, in order."""
+    """Run a turn that calls these tools, and return the tool messages for the model, in order."""
     spec = options.pop("spec", None) or a_spec(options.pop("tools", None))
     talker = Talker(wants(*calls), "Done.")
     result = await turn(spec, options.pop("input", "Hello."), model=talker, store=store, **options)
@@ -35,20 +35,20 @@ async def told(store: Any, *calls: tuple[str, dict[str, Any]], **options: Any) -
 
 
 async def asked(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> Any:
-    """What one tool answers, as data."""
+    """Call one tool in a turn, and return its result as data."""
     (answer,) = await told(store, (tool, params or {}), **options)
     return json.loads(answer)
 
 
 async def refused(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> str:
-    """What a model is told where a tool did not do it: words, no data."""
+    """Call one tool that fails, and return the error message for the model."""
     (answer,) = await told(store, (tool, params or {}), **options)
     assert not answer.startswith("{"), answer
     return answer
 
 
 async def remembered(store: Any, content: str, /, **params: Any) -> Entry:
-    """A memory that the tool kept in a turn of its own, as it is in the store."""
+    """Remember something with the tool in a turn of its own, and return the stored memory."""
     options = {name: params.pop(name) for name in ("session_id", "project_id", "spec") if name in params}
     answer = await asked(store, "remember", {"content": content, **params}, **options)
     found: Entry = await store.get(answer["memory_id"], Scope())
@@ -56,7 +56,7 @@ async def remembered(store: Any, content: str, /, **params: Any) -> Entry:
 
 
 def declaring(*tags: str, actions: Sequence[str] = ()) -> Agent:
-    """The agent with an identity that declares tags and actions."""
+    """Return the agent with an identity that declares tags and actions."""
     agent = Agent.new(a_spec().definition(), id="ada")
     for tag in tags:
         agent = identity.add_tag(agent, tag)

@@ -1,4 +1,4 @@
-"""How does a test talk to a model over HTTP? With a server of its own that speaks chat completions."""
+"""A chat completions server on loopback, with scripted answers and failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server says to one request, and how it fails while it does."""
+    """The answer of the server to one request, and how it fails."""
 
     content: str = ""
     calls: tuple[tuple[str, str], ...] = ()
@@ -30,55 +30,55 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    """What is sent in place of a completion."""
+    """The body that is sent in place of a completion."""
     cut: int | None = None
-    """After how much the connection is dropped: bytes of a body, events of a stream."""
+    """Bytes of a body, or events of a stream, after which the connection is dropped."""
     hang: bool = False
-    """Whether nothing is ever said; in a stream, nothing more."""
+    """Never answer; in a stream, send no more events."""
 
 
 def wanting(*calls: tuple[str, Any]) -> Answer:
-    """An answer that asks for tools, with their arguments."""
+    """Return an answer that calls tools with arguments."""
     return Answer(calls=tuple((name, json.dumps(params)) for name, params in calls))
 
 
 def failing(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
-    """An answer that is an error; `retry_after` is the header Retry-After."""
+    """Return an error as the answer; `retry_after` is the header Retry-After."""
     said = {"error": {"message": message, "type": "test", "code": code}}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Answer(status=status, headers=named, body=json.dumps(said).encode())
 
 
 def asking(*messages: Message, **fields: Any) -> Request:
-    """A request with these messages, or with one of a user, and other fields of a prompt."""
+    """Return a request with these messages, or with one of a user, and other fields of a prompt."""
     said = messages or (Message(role="user", content="Who am I?"),)
     return Request(prompt=Prompt(messages=said, **fields), request_id="req_1", agent_id="greeter")
 
 
 @dataclass
 class HttpModel:
-    """A server on loopback: its answers in turn, what it was asked, and how many connections it has."""
+    """A server on loopback: its answers in order, its requests, and its connections."""
 
     answers: list[Answer]
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     connections: int = 0
-    """How many were made."""
+    """Connections that were made."""
     open: int = 0
-    """How many there are now."""
+    """Connections that are open now."""
     over: Event = field(default_factory=Event)
     lock: Any = field(default_factory=Lock)
 
     def next(self) -> Answer:
-        """The answer to the request that came last."""
+        """Take the next answer."""
         with self.lock:
             return self.answers.pop(0) if self.answers else failing(500, "there are no more answers")
 
 
 @contextmanager
 def serving(*answers: Answer | str) -> Iterator[HttpModel]:
-    """A server that is up inside the block."""
+    """Run a server inside the block."""
     site = HttpModel([Answer(content=one) if isinstance(one, str) else one for one in answers])
 
     class Handler(_Handler):
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(answer, asked)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _send(self, answer: Answer, asked: dict[str, Any]) -> None:
         if answer.hang:

@@ -1,8 +1,8 @@
-"""What do the processes do that the tests of killed turns start?
+"""Processes that run a turn of a session and are killed at given points.
 
-`python -m tests.sessions.workers FOLDER PLAN` runs one turn of a session for each name of the plan, each in a
-file of its own. A plan says for each name at which points it is killed: the first kills the turn, the next
-ones whoever takes it up. A point is what is about to be done or just was, and the how manieth time it is:
+`python -m tests.support.session_processes FOLDER PLAN` runs one turn of a session for each name of the plan,
+each in a file of its own. A plan lists the points at which each name is killed: the first kills the turn, the
+next ones the processes that resume it. A point is an operation, its number, and `before` or `after`:
 `reply 1 before`.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.turns.given import wants
+from tests.support.turns import wants
 
 from omoide import clock
 from omoide.core.action import action
@@ -36,25 +36,25 @@ from omoide.turns.spec import AgentSpec
 
 ROOT = Path(__file__).parents[2]
 STEP = 10_000_000
-"""Milliseconds from one life to the next: no lease lasts that long."""
+"""Milliseconds from one process to the next: no lease lasts that long."""
 
 Plan = Mapping[str, Sequence[str]]
 
 
 class Life:
-    """One life of a process: it notes each point that it reaches, and ends at the one it was given."""
+    """One process: it logs each point that it reaches, and is killed at the given one."""
 
     def __init__(self, folder: Path, name: str, n: int = 0, point: str = "") -> None:
         self.folder, self.name, self.n, self.point = folder, name, n, point
         self._counts: Counter[str] = Counter()
 
     def note(self, kind: str, line: str) -> None:
-        """Write a line that outlives the process."""
+        """Write a line to a file, so that it is there after the kill."""
         with open(self.folder / f"{self.name}.{kind}", "ab", buffering=0) as file:
             file.write(f"{line}\n".encode())
 
     def reach(self, what: str, when: str) -> None:
-        """Be at a point, and no further if it is the last."""
+        """Log a point, and kill the process if it is the last."""
         self._counts[what] += when == "before"
         here = f"{what} {self._counts[what]} {when}"
         self.note("points", f"{self.n} {here}")
@@ -63,16 +63,16 @@ class Life:
 
     @property
     def url(self) -> str:
-        """Where its session is kept."""
+        """The URL of the store with the session."""
         return f"sqlite:///{self.folder / self.name}.db"
 
     @property
     def clock(self) -> FrozenClock:
-        """The time in this life, after every lease of the one before."""
+        """The clock of this process, after every lease of the one before."""
         return FrozenClock(1_000_000_000_000 + self.n * STEP)
 
     def spec(self) -> AgentSpec:
-        """An agent with a tool that must not happen twice, one that may, and one that only thinks."""
+        """Return an agent with a tool that must not run twice, one that may, and a pure one."""
 
         @action(effectful=True)
         async def pay(ctx: Any) -> str:
@@ -98,7 +98,7 @@ class Life:
         return AgentSpec.new(id="ada", memory={"capture": "conversation"}, tools=[pay, look, count])
 
     def model(self, request: Any, journal: Any) -> Any:
-        """Ask for all three tools, then say that it is done."""
+        """Call all three tools, then answer."""
         self.reach("model", "before")
         self.note("asked", f"{request.request_id} {request.round}")
         wanted = request.request_id == "r2" and request.round == 0
@@ -106,7 +106,7 @@ class Life:
 
 
 class Mortal(AsyncStore):
-    """A store under which the process may end."""
+    """A store that can kill the process before and after each operation."""
 
     def __init__(self, store: AsyncStore, life: Life) -> None:
         super().__init__(store.sync, store.url)
@@ -138,7 +138,7 @@ class Mortal(AsyncStore):
 
 
 def _saved(header: Any) -> str:
-    """What a header says that is about to be kept."""
+    """Return the status in a session record that is about to be saved."""
     if header["status"] == "running":
         return "keep recalled" if header["turn"].get("remembered") else "mark running"
     if header["status"] == "finished":
@@ -147,7 +147,7 @@ def _saved(header: Any) -> str:
 
 
 def _appended(entries: Any) -> str:
-    """What is about to be written into the transcript."""
+    """Return the name of an entry that is about to be written to the transcript."""
     kind, said = entries[0]["kind"], entries[0]["payload"]
     match kind:
         case "tool_call" | "tool_result":
@@ -159,7 +159,7 @@ def _appended(entries: Any) -> str:
 
 
 async def finish(session: Session) -> TurnResult:
-    """Run the turn, or take it up, until it is over; what nobody knows is settled by hand."""
+    """Run or resume the turn until it is finished; decide on calls whose outcome is unknown."""
     if session.record.turn is None and "r2" not in session.requests:
         result = await session.run("pay", request_id="r2")
     else:
@@ -170,7 +170,7 @@ async def finish(session: Session) -> TurnResult:
 
 
 async def settled(session: Session) -> TurnResult:
-    """Take the turn up after a decision on all that it waits for."""
+    """Resume the turn after a decision on all its reviews."""
     for review in session.pending_reviews:
         assert review.unknown
         assert review.call is not None
@@ -180,21 +180,21 @@ async def settled(session: Session) -> TurnResult:
 
 
 async def begin(life: Life) -> None:
-    """A session with one turn that is over."""
+    """Start a session and run its first turn."""
     async with open_store(life.url, embedder="none") as store:
         session = await Session.start(life.spec(), "s1", store=store, model=life.model)
         await session.run("hello", request_id="r1")
 
 
 async def live(life: Life) -> None:
-    """Take the session up where it is, and bring its turn to an end."""
+    """Open the session and finish its turn."""
     async with open_store(life.url, embedder="none") as opened:
         store = Mortal(opened, life)
         await finish(await Session.load("s1", life.spec(), store=store, model=life.model))
 
 
 def child(work: Any, life: Life) -> int:
-    """Do it in a process of its own; how that ended."""
+    """Run a process, and return how it ended."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -208,7 +208,7 @@ def child(work: Any, life: Life) -> int:
 
 
 def warm_up(folder: Path) -> None:
-    """Load what every child will need, without starting a thread: a process with threads must not fork."""
+    """Import what every child needs without starting a thread: a process with threads must not fork."""
     import_module("anyio._backends._asyncio")
     import_module("omoide.sessions.session")
     with open_store(f"sqlite:///{folder / 'warm.db'}", embedder="none") as store:
@@ -216,7 +216,7 @@ def warm_up(folder: Path) -> None:
 
 
 def carry_out(folder: Path, plan: Plan) -> dict[str, list[int]]:
-    """Let every life of the plan be lived; how each ended."""
+    """Run every process of the plan, and return how each ended."""
     warm_up(folder)
     if child(begin, Life(folder, "base")):
         raise SystemExit(1)
@@ -228,8 +228,8 @@ def carry_out(folder: Path, plan: Plan) -> dict[str, list[int]]:
 
 
 def killed(folder: Path, plan: Plan) -> dict[str, list[int]]:
-    """The same, in a process from which it is safe to fork."""
-    command = [sys.executable, "-m", "tests.sessions.workers", str(folder), json.dumps(plan)]
+    """Run the plan in a process from which it is safe to fork."""
+    command = [sys.executable, "-m", "tests.support.session_processes", str(folder), json.dumps(plan)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
     ended: dict[str, list[int]] = json.loads(done.stdout)

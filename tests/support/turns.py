@@ -1,4 +1,4 @@
-"""What do the tests of turns start from?"""
+"""Specs, scripted models and recording stores for the tests of turns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ INSTRUCTIONS = "Greet the user and use any remembered facts."
 
 
 def a_spec(**fields: Any) -> AgentSpec:
-    """An agent that has memory with all defaults, unless the fields say otherwise."""
+    """Return an agent with the default memory policy, unless the fields say otherwise."""
     return AgentSpec.new({"id": "memory_agent", "instructions": INSTRUCTIONS, "memory": True, **fields})
 
 
 class Talker:
-    """A model that says what it was told to, the last of it again and again, and keeps what it was asked."""
+    """A scripted model: it gives its replies in order, repeats the last one, and records its requests."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = replies or ("Welcome back, Alex.",)
@@ -41,12 +41,12 @@ class Talker:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """What it was shown, in turn."""
+        """The prompts of its requests, in order."""
         return [request.prompt for request in self.requests]
 
 
 def wants(*calls: tuple[str, dict[str, Any]], prefix: str = "call_") -> dict[str, Any]:
-    """The reply of a model that wants tools to be run; the ids of its calls are call_1, call_2 and so on."""
+    """Return the reply of a model that calls tools; the ids of the calls are call_1, call_2 and so on."""
     asked = [
         {"id": f"{prefix}{at}", "name": name, "params": params} for at, (name, params) in enumerate(calls, 1)
     ]
@@ -54,7 +54,7 @@ def wants(*calls: tuple[str, dict[str, Any]], prefix: str = "call_") -> dict[str
 
 
 class Spy(Pocket):
-    """A store with the three methods and nothing else, that keeps what was asked of it, or fails."""
+    """A store with only the three required methods, which records its requests, or fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Spy(Pocket):
 
 @asynccontextmanager
 async def a_store(kind: str, folder: Path) -> AsyncIterator[Any]:
-    """A store of the kind: one of ours, or a small one that somebody brought along."""
+    """Open a store of a kind: a built-in one, or a small custom one."""
     if kind == "own":
         yield Spy()
         return
@@ -91,21 +91,21 @@ async def a_store(kind: str, folder: Path) -> AsyncIterator[Any]:
 
 
 async def kept(store: Any, agent_id: str = "memory_agent", **scope: Any) -> list[Entry]:
-    """What a store holds for an agent, oldest first."""
+    """Return the memories of an agent in a store, oldest first."""
     found: list[Entry] = await store.list_entries(Scope(agent_id=agent_id, **scope))
     return found
 
 
 def system_of(prompt: Prompt) -> str:
-    """The first system message."""
+    """Return the first system message."""
     return next(message.content for message in prompt.messages if message.role == "system")
 
 
 def text_of(prompt: Prompt) -> str:
-    """Everything that a model reads in a prompt."""
+    """Return the content of all messages of a prompt."""
     return "\n".join(message.content for message in prompt.messages)
 
 
 def kinds_of(result: Any) -> list[str]:
-    """The kinds of the events of a turn, in order."""
+    """Return the kinds of the events of a turn, in order."""
     return [event.kind for event in result.events]

@@ -1,4 +1,4 @@
-"""What do the tests of sessions start from?"""
+"""Specs, scripted models, tools and a watched store for the tests of sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.turns.given import Talker, wants
+from tests.support.turns import Talker, wants
 
 from omoide.core.action import action
 from omoide.core.entry import Entry, Scope
@@ -23,7 +23,7 @@ LATER = 10_000_000
 
 
 def a_spec(**fields: Any) -> AgentSpec:
-    """An agent that writes its conversations down, unless the fields say otherwise."""
+    """Return an agent that captures its conversations, unless the fields say otherwise."""
     return AgentSpec.new({"id": "ada", "memory": CONVERSATION, **fields})
 
 
@@ -33,7 +33,7 @@ def echo(request: Any) -> str:
 
 
 def talker(*replies: Any) -> Talker:
-    """A model with these replies, or one that repeats what it is told."""
+    """Return a model with these replies, or one that repeats its input."""
     return Talker(*(replies or (echo,)))
 
 
@@ -44,7 +44,7 @@ def believe(ctx: Any, key: str, value: str) -> Any:
 
 
 class Till:
-    """A tool that must not happen twice, one that may, and a record of what they did."""
+    """A tool that must not run twice, one that may, and a log of what they did."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -64,7 +64,7 @@ class Till:
         self.pay, self.look = pay, look
 
     def spec(self, **fields: Any) -> AgentSpec:
-        """An agent with both tools."""
+        """Return an agent with both tools."""
         return a_spec(**{"tools": [self.pay, self.look], **fields})
 
 
@@ -73,46 +73,46 @@ BOTH = wants(("pay", {"sum": 5}), ("look", {}))
 
 
 def told(entry: ThreadEntry) -> str:
-    """One line about an entry of a transcript."""
-    said = entry.payload
-    match entry.kind, said.get("role"):
-        case "message", "assistant" if "calls" in said:
-            return "wants " + " ".join(call["name"] for call in said["calls"])
+    """Describe an entry of a transcript in one line."""
+    payload = entry.payload
+    match entry.kind, payload.get("role"):
+        case "message", "assistant" if "calls" in payload:
+            return "wants " + " ".join(call["name"] for call in payload["calls"])
         case "message", role:
-            return f"{role}: {said['content']}"
+            return f"{role}: {payload['content']}"
         case "tool_call", _:
-            return f"began {said['name']}"
+            return f"began {payload['name']}"
         case "tool_result", _:
-            return f"{said['status']} {said['name']}: {said['content']}"
+            return f"{payload['status']} {payload['name']}: {payload['content']}"
         case "error", _:
-            return f"error {said['error']}"
+            return f"error {payload['error']}"
         case kind, _:
             return kind
 
 
 def lines(entries: Iterable[ThreadEntry]) -> list[str]:
-    """What a transcript tells, a line for each entry but the remarks that somebody took a turn up."""
+    """Describe a transcript, a line for each entry except the notes about resumed turns."""
     return [told(entry) for entry in entries if entry.kind != "note"]
 
 
 def shown(prompt: Prompt) -> list[str]:
-    """The conversation that a model was shown, without the system's words."""
+    """Return the conversation in a prompt, without system messages."""
     return [f"{one.role}: {one.content}" for one in prompt.messages if one.role != "system"]
 
 
 def talk(*turns: str) -> list[str]:
-    """A conversation with the model that repeats what it is told."""
-    return [line for said in turns for line in (f"user: {said}", f"assistant: You said {said}")]
+    """Return the conversation of these inputs with the model that repeats its input."""
+    return [line for input in turns for line in (f"user: {input}", f"assistant: You said {input}")]
 
 
 async def captured(store: Any, **scope: Any) -> list[Entry]:
-    """What the agent remembers of its conversations, oldest first."""
+    """Return the memories captured from conversations of the agent, oldest first."""
     found: list[Entry] = await store.list_entries(Scope(**{"agent_id": "ada", **scope}))
     return [entry for entry in found if entry.metadata.get("source") == "omoide_capture"]
 
 
 async def again(session: Session, **options: Any) -> Session:
-    """The same session in other hands."""
+    """Load the same session through another handle."""
     return await Session.load(session.id, session.spec, **{"store": session._store, **options})
 
 
@@ -120,7 +120,7 @@ Before = Callable[[str, tuple[Any, ...]], Awaitable[None]]
 
 
 class Watched(AsyncStore):
-    """A store that calls `before` with the name of each operation of a session, and keeps the names."""
+    """A store that calls `before` with the name of each operation of a session, and records the names."""
 
     def __init__(self, store: AsyncStore, before: Before | None = None) -> None:
         super().__init__(store.sync, store.url)
@@ -154,5 +154,5 @@ class Watched(AsyncStore):
 
 
 def everything_in(folder: Path) -> bytes:
-    """All bytes of all files of a folder."""
+    """Return all bytes of all files of a folder."""
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
