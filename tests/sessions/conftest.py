@@ -1,4 +1,4 @@
-"""Which stores do the tests of sessions use? Every kind that can keep one."""
+"""Stores of every kind that can persist a session."""
 
 from __future__ import annotations
 

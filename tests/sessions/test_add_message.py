@@ -1,4 +1,4 @@
-"""Is what was said outside of a turn part of the conversation?"""
+"""Tests of messages that are added to a session outside of a turn."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What survives of two days of work, however often the program dies?
+"""Tests of a coding session of two days whose process is killed at any step.
 
-Run as `python -m tests.sessions.test_coding_session FILE STEP`, this file lives through the days of the
-example and dies at a step: before or after something is written.
+Run as `python -m tests.sessions.test_coding_session FILE STEP`, this file runs the days of the
+example and is killed at a step: before or after a write.
 """
 
 from __future__ import annotations

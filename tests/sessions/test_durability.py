@@ -1,4 +1,4 @@
-"""What of a session's memory is still there after a crash, and is it told what is not?"""
+"""Tests of short-term memory after a crash, and of notices about losses."""
 
 from __future__ import annotations
 

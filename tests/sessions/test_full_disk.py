@@ -1,4 +1,4 @@
-"""Does a session go on where it stood, after its disk was full?"""
+"""Tests of a session that continues after a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a turn that was put aside go on as if it had not been?"""
+"""Tests of hibernated turns, which continue as if never interrupted."""
 
 from __future__ import annotations
 

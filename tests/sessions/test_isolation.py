@@ -1,4 +1,4 @@
-"""Does each session remember as if it were the only one?"""
+"""Tests of isolation: sessions do not affect each other's memory."""
 
 from __future__ import annotations
 

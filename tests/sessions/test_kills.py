@@ -1,4 +1,4 @@
-"""Is a turn finished once, and only once, after its process was killed in the middle of it?"""
+"""Tests of turns whose process is killed: each is finished exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what a session learned promoted when it should be, once, and told?"""
+"""Tests of promotion in sessions: triggers, repetition and signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order are memories shown that answer a hint?"""
+"""Tests of the order of memories for a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a conversation go on where it was left, and with nobody else's words in it?"""
+"""Tests of a conversation that continues across handles, apart from others."""
 
 from __future__ import annotations
 

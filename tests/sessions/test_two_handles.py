@@ -1,4 +1,4 @@
-"""Do two that hold the same session work on one memory?"""
+"""Tests of two handles of one session, which share its memory."""
 
 from __future__ import annotations
 

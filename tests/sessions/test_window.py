@@ -1,4 +1,4 @@
-"""What does a model still see of a long conversation?"""
+"""Tests of the window: the part of a long conversation in the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stores are the memory tools tried with?"""
+"""Stores of each kind for the memory tools."""
 
 from __future__ import annotations
 

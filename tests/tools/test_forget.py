@@ -1,4 +1,4 @@
-"""Is what a model gives up really gone, with its reason, and what it may not touch really safe?"""
+"""Tests of the forget tool: reasons, replacements and memories of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tools are there, what are models told about them, and who may use them?"""
+"""Tests of the memory tools: names, descriptions and capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a model find what it looks for, ranked, counted, and only what it may see?"""
+"""Tests of the recall tool: ranking, counts and scopes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can a model say how its memories hang together, and see what needs attention?"""
+"""Tests of the relate and review tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what a model wants to remember really kept, whole, once, and where it belongs?"""
+"""Tests of the remember tool: content, repetition and scopes."""
 
 from __future__ import annotations
 

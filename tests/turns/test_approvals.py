@@ -1,4 +1,4 @@
-"""Is what a person decided what happens, whoever takes the turn up again?"""
+"""Tests of approvals: decisions of people, and turns that are resumed after them."""
 
 from __future__ import annotations
 

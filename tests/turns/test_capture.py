@@ -1,4 +1,4 @@
-"""What becomes of a conversation when it is over?"""
+"""Tests of capture: conversations that become memories after a turn."""
 
 from __future__ import annotations
 

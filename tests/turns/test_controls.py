@@ -1,4 +1,4 @@
-"""Does a turn stop where somebody says stop, and go on where they say go?"""
+"""Tests of controls: where a turn stops, and how it continues."""
 
 from __future__ import annotations
 

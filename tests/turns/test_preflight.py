@@ -1,4 +1,4 @@
-"""What would be sent, if it were?"""
+"""Tests of preflight: the prompt of a turn without the turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a model shown, and in which order?"""
+"""Tests of prompts: their parts, and the order of them."""
 
 from __future__ import annotations
 

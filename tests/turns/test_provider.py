@@ -1,4 +1,4 @@
-"""Does a provider's model answer over HTTP, and does each of its failures mean what it should?"""
+"""Tests of provider models over HTTP, and of the mapping of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a whole turn work over HTTP, with memory, tools and streaming, and how does it end when that fails?"""
+"""Tests of whole turns over HTTP, with memory, tools, streams and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is an agent's spec the same data, however it was given and wherever it was kept?"""
+"""Tests of agent specs: forms, equality, JSON and YAML."""
 
 import sys
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Can one tenant ever see what another one said?
+"""Tests of tenants: no turn sees the memories of another tenant.
 
 `OMOIDE_TURNS` says how many turns of two tenants are mixed in each store; `make soak` sets it high.
 """

@@ -1,4 +1,4 @@
-"""What happens when a model asks for tools?"""
+"""Tests of tool calls in turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a turn, and in which order?"""
+"""Tests of a turn: its steps, and the order of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may run a session, and for how long?"""
+"""Tests of leases: who may run a session, and for how long."""
 
 from __future__ import annotations
 

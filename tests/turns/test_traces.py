@@ -1,4 +1,4 @@
-"""Can a turn be followed from outside, without what was said in it?"""
+"""Tests of traces: spans of a turn, without its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a model told what it should know about a session, in no more tokens than allowed?"""
+"""Tests of the context of a session for a prompt, within a token budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may an agent's memory policy say, and how does it answer to a wrong one?"""
+"""Tests of memory policies: accepted forms, and errors for wrong ones."""
 
 from collections.abc import Callable
 from typing import Any

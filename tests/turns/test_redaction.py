@@ -1,4 +1,4 @@
-"""Does what must not be known stay unknown, and everything else as it is?"""
+"""Tests of redaction: secrets are removed, and other data stays as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a session what a list of its turns is, whatever is done to it and through whichever handle?"""
+"""A state machine that compares a session, through several handles, with a list of its turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a session stay true when approvals, crashes, forks, plugins, stores and streams meet in it?"""
+"""Tests of sessions that combine approvals, crashes, forks, plugins, stores and streams."""
 
 from __future__ import annotations
 

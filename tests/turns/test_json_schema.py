@@ -1,4 +1,4 @@
-"""Is a JSON Schema understood as the class that it came from?"""
+"""Tests of classes made from JSON Schemas."""
 
 from datetime import date, datetime
 from decimal import Decimal

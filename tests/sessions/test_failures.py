@@ -1,4 +1,4 @@
-"""Does a session stay true when stores, runners, tools and people do not do their part?"""
+"""Tests of sessions whose stores, runners, tools or users fail."""
 
 from __future__ import annotations
 

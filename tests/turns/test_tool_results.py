@@ -1,4 +1,4 @@
-"""What is a model told about its tools, and is any of it missing or too long?"""
+"""Tests of tool results: what the model receives, and how it is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what a session understands kept, counted, and traced to what was said?"""
+"""Tests of the working context: values, counts and evidence."""
 
 from __future__ import annotations
 

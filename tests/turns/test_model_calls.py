@@ -1,4 +1,4 @@
-"""Is a model asked again when that may help, and only then?"""
+"""Tests of model calls: retries, timeouts and streams."""
 
 from __future__ import annotations
 

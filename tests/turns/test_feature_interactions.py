@@ -1,4 +1,4 @@
-"""Does a turn stay true when snapshots, decisions, shapes, histories and long memories meet in it?"""
+"""Tests of turns that combine snapshots, decisions, schemas, histories and long memories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a session, who can find it, and what must not be in it?"""
+"""Tests of the storage of sessions: records, lists and redaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a turn stay whole when what is around it does not?"""
+"""Tests of turns whose models, tools, stores or listeners fail."""
 
 from __future__ import annotations
 

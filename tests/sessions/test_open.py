@@ -1,4 +1,4 @@
-"""Can sessions be opened, left and taken up in any order, from any task, and with other settings?"""
+"""Tests of opening and closing sessions in any order, from any task, with other settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does an answer arrive while it is being made?"""
+"""Tests of streams: the events of a turn while it runs."""
 
 from __future__ import annotations
 

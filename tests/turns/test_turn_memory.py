@@ -1,4 +1,4 @@
-"""What does an agent remember, and of whom?"""
+"""Tests of the memory of turns: recall, writes and scopes."""
 
 from __future__ import annotations
 

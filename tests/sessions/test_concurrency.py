@@ -1,4 +1,4 @@
-"""Do many sessions at once stay apart, and does one session stay one?"""
+"""Tests of many sessions, and of many runners of one session, at once."""
 
 from __future__ import annotations
 

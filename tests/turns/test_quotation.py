@@ -1,4 +1,4 @@
-"""Can anything that was remembered be taken for an instruction?"""
+"""Tests of quotation: no memory can be read as an instruction."""
 
 from __future__ import annotations
 

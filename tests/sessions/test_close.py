@@ -1,4 +1,4 @@
-"""Does a session end well, whatever fails, and is what it held then where it belongs?"""
+"""Tests of closing a session, also when something fails."""
 
 from __future__ import annotations
 
