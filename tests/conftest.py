@@ -1,4 +1,4 @@
-"""How long do the tests try? A few variables answer for all of them, and `make soak` sets them high.
+"""Environment variables set the length of the tests; `make soak` sets them high.
 
 `OMOIDE_EXAMPLES`: how many examples each property is tried with. `OMOIDE_KILLS`: how often a writing process
 is killed. `OMOIDE_SECONDS`, `OMOIDE_WORKERS`: for how long, and by how many processes × threads, one file is

@@ -115,9 +115,9 @@ def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Pre
 
 def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
     """Store a memory for an agent, in the scope of its policy."""
-    from omoide.turns import memory as remembering
+    from omoide.turns import memory as turn_memory
 
-    return _run(remembering.write, spec, content, **options)
+    return _run(turn_memory.write, spec, content, **options)
 
 
 def open_graph(store: Store, **options: Any) -> BlockingGraph:

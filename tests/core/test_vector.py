@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.support.strategies import lists
 
-from omoide.core import FrozenList, FrozenMap, freeze
-from omoide.core import frozen as vector
+from omoide.core import FrozenList, FrozenMap, freeze, frozen
 from omoide.errors import WrongType
 
 Model = list[Any]
@@ -54,7 +53,7 @@ class ListMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.width = mock.patch.object(vector, "CHUNK_SIZE", 3)
+        self.width = mock.patch.object(frozen, "CHUNK_SIZE", 3)
         self.width.start()
         self.model: Model = []
         self.frozen: FrozenList[Any] = FrozenList()

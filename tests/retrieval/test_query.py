@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval import text as query
+from omoide.retrieval.text import parse_query
 
 NOW = 1_700_000_000_000
 
@@ -30,14 +30,14 @@ def test_people_named_speak_for_themselves(
     text: str, speakers: list[str], named: set[int], spoken: str
 ) -> None:
     """Names of the scope's speakers are found and turned into the first person."""
-    read = query.parse_query(text, now=NOW, speakers=speakers)
+    read = parse_query(text, now=NOW, speakers=speakers)
     assert (set(read.named_speakers), read.encoder_text) == (named, spoken)
 
 
 def test_names_are_no_terms() -> None:
     """The person asked about is not looked for in the words."""
-    assert query.parse_query("What is Ann's dog?", now=NOW, speakers=["Ann"]).terms == ("dog",)
-    assert query.parse_query("What is Ann's dog?", now=NOW).terms == ("ann", "dog")
+    assert parse_query("What is Ann's dog?", now=NOW, speakers=["Ann"]).terms == ("dog",)
+    assert parse_query("What is Ann's dog?", now=NOW).terms == ("ann", "dog")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_names_are_no_terms() -> None:
 )
 def test_the_kind_of_thing_asked_for(text: str, kind: str) -> None:
     """The question's own word tells what an answer has to have."""
-    assert query.parse_query(text, now=NOW).kind == kind
+    assert parse_query(text, now=NOW).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_the_kind_of_thing_asked_for(text: str, kind: str) -> None:
 )
 def test_what_the_assistant_said_is_asked_for(text: str, addressed: bool) -> None:
     """Only a question about what was answered is meant for the assistant."""
-    assert query.parse_query(text, now=NOW).asks_assistant is addressed
+    assert parse_query(text, now=NOW).asks_assistant is addressed
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=4))
 def test_any_question_among_any_speakers_can_be_read(text: str, speakers: list[str]) -> None:
     """Hostile names and questions are read without error, and name only speakers that there are."""
-    assert query.parse_query(text, now=NOW, speakers=speakers).named_speakers <= set(range(len(speakers)))
+    assert parse_query(text, now=NOW, speakers=speakers).named_speakers <= set(range(len(speakers)))

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omoide.embedders import HashEmbedder
-from omoide.retrieval import text as query
 from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics, neighbours_of, segments_of
 from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
-from omoide.retrieval.text import extract_features
+from omoide.retrieval.text import extract_features, parse_query
 
 NOW = 1_700_000_000_000
 EMBEDDER = HashEmbedder(64)
@@ -53,7 +52,7 @@ def pool(rows: Sequence[PoolRow], **more: Any) -> CandidatePool:
 
 
 def ask(text: str, held: CandidatePool, *, embed: bool = True) -> ScoreTable:
-    read = query.parse_query(text, now=NOW, speakers=held.speakers)
+    read = parse_query(text, now=NOW, speakers=held.speakers)
     return score(read, held, vector=EMBEDDER.embed([read.encoder_text])[0] if embed else None)
 
 
@@ -115,11 +114,11 @@ def test_a_dropped_row_leaves_nothing_behind(rows: list[PoolRow], gone: set[int]
         held.drop(at)
     left = [at for at in range(len(rows)) if at not in gone]
     fresh = pool([rows[at] for at in left])
-    read = query.parse_query(text, now=NOW, speakers=held.speakers)
+    read = parse_query(text, now=NOW, speakers=held.speakers)
     vector = EMBEDDER.embed([read.encoder_text])[0]
     total = score(read, held, vector=vector).total
     assert fresh.speakers == speakers
-    again = query.parse_query(text, now=NOW, speakers=fresh.speakers)
+    again = parse_query(text, now=NOW, speakers=fresh.speakers)
     assert close(total[left], score(again, fresh, vector=vector).total)
     assert all(np.isneginf(total[at]) for at in gone if at < len(rows))
 
@@ -213,7 +212,7 @@ def test_small_boosts_break_ties() -> None:
 def test_the_second_look_is_kept_for_rows_that_are_allowed() -> None:
     """Rows outside of the mask keep their place behind those that were looked at again."""
     held = pool(talk())
-    read = query.parse_query("new flat", now=NOW)
+    read = parse_query("new flat", now=NOW)
     mask = np.arange(held.size) > 2
     assert set(score(read, held, mask=mask).top(4).tolist()) == {3, 4, 5, 6}
     assert np.isfinite(score(read, held, mask=np.zeros(held.size, np.bool_)).total).all()
@@ -249,8 +248,8 @@ def test_token_vectors_are_asked_for_once() -> None:
 
     held = pool([row(text) for text in said], token_loader=tokens)
     vector: QueryEmbedding = _Tokens("green pears")
-    score(query.parse_query("green pears", now=NOW), held, vector=vector)
-    scored = score(query.parse_query("green pears", now=NOW), held, vector=vector)
+    score(parse_query("green pears", now=NOW), held, vector=vector)
+    scored = score(parse_query("green pears", now=NOW), held, vector=vector)
     assert scored.top(1).tolist() == [1]
     assert {"tokens", "context"} <= set(scored.parts)
     assert sorted(asked) == [0, 1, 2]
