@@ -23,26 +23,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from omoide.core.action import (
-    Action,
-    AdoptChild,
-    Cron,
-    CronCancel,
-    Directive,
-    Emit,
-    Error,
-    MemoryDelete,
-    MemoryQuery,
-    MemoryUpsert,
-    RunInstruction,
-    Schedule,
-    Spawn,
-    SpawnAgent,
-    StartSensor,
-    Stop,
-    StopChild,
-    StopSensor,
-)
+from omoide.core import action as directives
+from omoide.core.action import Action, Directive
 from omoide.core.agent import Agent
 from omoide.core.definition import apply_result, error_directive
 from omoide.core.frozen import FrozenMap
@@ -71,13 +53,12 @@ SENSOR = "sensor"
 Executor = Callable[[Any, Any], Any]
 
 
-def spawn_agent(directive: SpawnAgent, server: AgentServer) -> BlockingWork | None:
+def spawn_agent(directive: directives.SpawnAgent, server: AgentServer) -> BlockingWork | None:
     """Start a child that knows its parent; in a fleet it has to be claimed first."""
     _check_child_capacity(directive.tag, server)
     definition = server.runtime.registry.kind(directive.kind)
     agent = Agent.new(definition, id=directive.id, state=directive.state)
-    parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
-    agent = PARENT.put(agent, parent)
+    agent = PARENT.put(agent, Parent(id=server.id, tag=directive.tag, metadata=directive.metadata))
     if server.runtime.fleet is not None:
         return BlockingWork(partial(_start_claimed, agent, directive.tag, server))
     _attach_child(server.runtime.start_local(agent), directive.tag, server)
@@ -85,13 +66,12 @@ def spawn_agent(directive: SpawnAgent, server: AgentServer) -> BlockingWork | No
 
 
 async def _start_claimed(agent: Agent, tag: str, server: AgentServer) -> None:
-    id = await server.runtime.start(agent)
-    child = server.runtime.whereis(id)
+    child = server.runtime.whereis(await server.runtime.start(agent))
     if child is not None:
         _attach_child(child, tag, server)
 
 
-def adopt_child(directive: AdoptChild, server: AgentServer) -> None:
+def adopt_child(directive: directives.AdoptChild, server: AgentServer) -> None:
     """Make a running agent without a running parent a child."""
     child = server.runtime.whereis(directive.child)
     if child is None:
@@ -106,20 +86,17 @@ def adopt_child(directive: AdoptChild, server: AgentServer) -> None:
     _attach_child(child, directive.tag, server)
 
 
-def stop_child(directive: StopChild, server: AgentServer) -> None:
+def stop_child(directive: directives.StopChild, server: AgentServer) -> None:
     """Stop a child, which may finish first, or a process; nothing waits for that."""
     process = server.task_scope.named_tasks.pop((PROCESS, directive.tag), None)
     if process is not None:
         process.cancel()
         return
-    id = server.children.get(directive.tag)
-    if id is None:
-        tags = ", ".join(sorted(server.children)) or "none"
-        raise NotFound("child", directive.tag, f"agent {server.id!r} has: {tags}")
+    id = _child_id(directive.tag, server)
     server.runtime.spawn(partial(server.runtime.stop_if_running, id, directive.reason))
 
 
-def spawn_process(directive: Spawn, server: AgentServer) -> None:
+def spawn_process(directive: directives.Spawn, server: AgentServer) -> None:
     """Start a process that is not an agent; it ends with this agent at the latest."""
     process = server.runtime.registry.process(directive.target)
     tag = directive.tag or directive.target
@@ -130,21 +107,33 @@ def spawn_process(directive: Spawn, server: AgentServer) -> None:
 
 def notify_child_exit(server: AgentServer, tag: str, child: str, reason: str) -> None:
     """Send a parent the signal that a child ended."""
-    data = FrozenMap({"tag": tag, "id": child, "reason": reason})
-    server.enqueue(Signal(type=CHILD_EXITED, data=data, source=server.runtime.source), internal=True)
+    _notify(server, CHILD_EXITED, tag=tag, id=child, reason=reason)
 
 
 def notify_orphan(server: AgentServer, parent: str, tag: str, reason: str) -> None:
     """Send a child the signal that its parent ended."""
-    data = FrozenMap({"parent": parent, "tag": tag, "reason": reason})
-    server.enqueue(Signal(type=ORPHANED, data=data, source=server.runtime.source), internal=True)
+    _notify(server, ORPHANED, parent=parent, tag=tag, reason=reason)
+
+
+def _notify(server: AgentServer, type: str, **data: Any) -> None:
+    signal = Signal(type=type, data=FrozenMap(data), source=server.runtime.source)
+    server.enqueue(signal, internal=True)
 
 
 def _attach_child(child: AgentServer, tag: str, server: AgentServer) -> None:
     child.parent = (server.id, tag)
     server.children[tag] = child.id
-    data = FrozenMap({"tag": tag, "id": child.id, "name": child.agent.name})
-    server.enqueue(Signal(type=CHILD_STARTED, data=data, source=server.runtime.source), internal=True)
+    _notify(server, CHILD_STARTED, tag=tag, id=child.id, name=child.agent.name)
+
+
+def _child_id(tag: str, server: AgentServer) -> str:
+    if tag not in server.children:
+        raise _lookup_error("child", tag, server.children, server)
+    return server.children[tag]
+
+
+def _lookup_error(kind: str, tag: str, known: Iterable[str], server: AgentServer) -> NotFound:
+    return NotFound(kind, tag, f"agent {server.id!r} has: {', '.join(sorted(known)) or 'none'}")
 
 
 def _check_child_capacity(tag: str, server: AgentServer) -> None:
@@ -165,12 +154,14 @@ def _is_ancestor(candidate: AgentServer, server: AgentServer) -> bool:
     return False
 
 
-def run_instruction(directive: RunInstruction, server: AgentServer) -> None:
+def run_instruction(directive: directives.RunInstruction, server: AgentServer) -> None:
     """Run an action beside the mailbox; nothing waits for it."""
     server.start_job(partial(_run_instruction, directive, server, server.current_signal), "run")
 
 
-async def _run_instruction(directive: RunInstruction, server: AgentServer, signal: Signal | None) -> None:
+async def _run_instruction(
+    directive: directives.RunInstruction, server: AgentServer, signal: Signal | None
+) -> None:
     instruction, before = directive.instruction, server.agent
     task_scope = server.task_scope
     status, result, error = "ok", None, None
@@ -220,7 +211,7 @@ def _result_value(result: Any) -> Any:
     return FrozenMap(value) if isinstance(value, dict) else value
 
 
-def schedule(directive: Schedule, server: AgentServer) -> None:
+def schedule(directive: directives.Schedule, server: AgentServer) -> None:
     """Send the agent a signal once, so many milliseconds from now."""
     task_scope, runtime = server.task_scope, server.runtime
 
@@ -232,7 +223,7 @@ def schedule(directive: Schedule, server: AgentServer) -> None:
     task_scope.timers.add(timer)
 
 
-def schedule_cron(directive: Cron, server: AgentServer) -> None:
+def schedule_cron(directive: directives.Cron, server: AgentServer) -> None:
     """Send the agent a signal whenever a cron expression fires; a job of the same id is replaced."""
     task_scope, runtime = server.task_scope, server.runtime
     key = (CRON, directive.job_id)
@@ -251,7 +242,7 @@ def schedule_cron(directive: Cron, server: AgentServer) -> None:
         before.cancel()
 
 
-def cancel_cron(directive: CronCancel, server: AgentServer) -> None:
+def cancel_cron(directive: directives.CronCancel, server: AgentServer) -> None:
     """Cancel a cron job; one that does not exist is no error."""
     job = server.task_scope.named_tasks.pop((CRON, directive.job_id), None)
     if job is not None:
@@ -270,7 +261,7 @@ def signal_of(message: Any, server: AgentServer, job_id: str | None = None) -> S
     return Signal(type=SCHEDULED_SIGNAL, data=data, source=server.source)
 
 
-def emit(directive: Emit, server: AgentServer) -> BlockingWork | None:
+def emit(directive: directives.Emit, server: AgentServer) -> BlockingWork | None:
     """Send a signal; the next directive waits while a mailbox is full."""
     targets = server.options.dispatch if directive.dispatch is None else directive.dispatch
     if targets is None:
@@ -296,11 +287,8 @@ def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) 
         elif target in DISPATCH_TARGETS:
             blocking += _send_to(signal, _receiver_ids(target, targets[target], server), server)
         else:
-            blocking.append(
-                partial(
-                    _call_dispatcher, server.runtime.registry.dispatchers[target], signal, targets[target]
-                )
-            )
+            dispatcher = server.runtime.registry.dispatchers[target]
+            blocking.append(partial(_call_dispatcher, dispatcher, signal, targets[target]))
     return BlockingWork(partial(_run_in_order, blocking)) if blocking else None
 
 
@@ -334,10 +322,7 @@ def _receiver_ids(kind: str, target: Any, server: AgentServer) -> list[str]:
             raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
         receivers = [server.parent[0]]
     else:
-        if target not in server.children:
-            tags = ", ".join(sorted(server.children)) or "none"
-            raise NotFound("child", target, f"agent {server.id!r} has: {tags}")
-        receivers = [server.children[target]]
+        receivers = [_child_id(target, server)]
     return receivers
 
 
@@ -358,7 +343,7 @@ async def _call_dispatcher(dispatcher: Callable[..., Any], signal: Signal, confi
         await result
 
 
-def start_sensor(directive: StartSensor, server: AgentServer) -> None:
+def start_sensor(directive: directives.StartSensor, server: AgentServer) -> None:
     """Start a sensor under a tag."""
     sensor = server.runtime.registry.sensor(directive.sensor)
     if (SENSOR, directive.tag) in server.task_scope.named_tasks:
@@ -367,18 +352,16 @@ def start_sensor(directive: StartSensor, server: AgentServer) -> None:
     server.start_job(work, "sensor", tag=(SENSOR, directive.tag))
 
 
-def stop_sensor(directive: StopSensor, server: AgentServer) -> None:
+def stop_sensor(directive: directives.StopSensor, server: AgentServer) -> None:
     """Stop the sensor under a tag."""
     job = server.task_scope.named_tasks.pop((SENSOR, directive.tag), None)
     if job is None:
-        tags = (
-            ", ".join(sorted(tag for kind, tag in server.task_scope.named_tasks if kind == SENSOR)) or "none"
-        )
-        raise NotFound("sensor", directive.tag, f"agent {server.id!r} has: {tags}")
+        tags = [tag for kind, tag in server.task_scope.named_tasks if kind == SENSOR]
+        raise _lookup_error("sensor", directive.tag, tags, server)
     job.cancel()
 
 
-async def _run_sensor(directive: StartSensor, sensor: Any, server: AgentServer) -> None:
+async def _run_sensor(directive: directives.StartSensor, sensor: Any, server: AgentServer) -> None:
     readings = sensor(directive.config)
     if not isinstance(readings, AsyncGenerator):
         raise WrongType(f"sensor {directive.sensor!r}", "an async generator", readings)
@@ -387,23 +370,23 @@ async def _run_sensor(directive: StartSensor, sensor: Any, server: AgentServer) 
 
 
 async def _forward_readings(
-    readings: AsyncGenerator[Any], directive: StartSensor, server: AgentServer
+    readings: AsyncGenerator[Any], directive: directives.StartSensor, server: AgentServer
 ) -> None:
     async for reading in readings:
         signal = reading if isinstance(reading, Signal) else _reading_signal(reading, directive, server)
         await server.runtime.cast(server.id, signal)
 
 
-def _reading_signal(reading: Any, directive: StartSensor, server: AgentServer) -> Signal:
+def _reading_signal(reading: Any, directive: directives.StartSensor, server: AgentServer) -> Signal:
     data = FrozenMap({"tag": directive.tag, "reading": reading})
     return Signal(type=f"sensor.{directive.sensor}", data=data, source=server.source)
 
 
-def _report_error(directive: Error, server: AgentServer) -> None:
+def _report_error(directive: directives.Error, server: AgentServer) -> None:
     server.report(directive)
 
 
-def _stop_agent(directive: Stop, server: AgentServer) -> Stop:
+def _stop_agent(directive: directives.Stop, server: AgentServer) -> directives.Stop:
     return directive
 
 
@@ -412,20 +395,20 @@ def _submit_memory_request(directive: Any, server: AgentServer) -> None:
 
 
 BUILT_IN_EXECUTORS: dict[type[Directive], Executor] = {
-    AdoptChild: adopt_child,
-    Cron: schedule_cron,
-    CronCancel: cancel_cron,
-    Emit: emit,
-    Error: _report_error,
-    MemoryDelete: _submit_memory_request,
-    MemoryQuery: _submit_memory_request,
-    MemoryUpsert: _submit_memory_request,
-    RunInstruction: run_instruction,
-    Schedule: schedule,
-    Spawn: spawn_process,
-    SpawnAgent: spawn_agent,
-    StartSensor: start_sensor,
-    Stop: _stop_agent,
-    StopChild: stop_child,
-    StopSensor: stop_sensor,
+    directives.AdoptChild: adopt_child,
+    directives.Cron: schedule_cron,
+    directives.CronCancel: cancel_cron,
+    directives.Emit: emit,
+    directives.Error: _report_error,
+    directives.MemoryDelete: _submit_memory_request,
+    directives.MemoryQuery: _submit_memory_request,
+    directives.MemoryUpsert: _submit_memory_request,
+    directives.RunInstruction: run_instruction,
+    directives.Schedule: schedule,
+    directives.Spawn: spawn_process,
+    directives.SpawnAgent: spawn_agent,
+    directives.StartSensor: start_sensor,
+    directives.Stop: _stop_agent,
+    directives.StopChild: stop_child,
+    directives.StopSensor: stop_sensor,
 }
