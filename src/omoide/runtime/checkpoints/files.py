@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -23,11 +23,11 @@ from anyio import to_thread
 
 from omoide.core import codec
 from omoide.core.checkpoint import Checkpoint
-from omoide.core.thread import ThreadEntry
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, StoreFailed
 from omoide.ids import check
 from omoide.runtime.checkpoints.protocol import (
     StoredCheckpoint,
+    ThreadEntries,
     ThreadJournal,
     damaged_error,
     parse_checkpoint,
@@ -51,11 +51,9 @@ CHECKPOINT_FILE = "checkpoint.json"
 def file_name(id: str) -> str:
     """Return an id as a file name: unique even where case is ignored, and free of path separators."""
     name = "".join(chr(byte) if byte in SAFE_BYTES else f"%{byte:02x}" for byte in id.encode())
-    return (
-        name
-        if len(name) <= MAX_NAME_LENGTH
-        else f"{name[: MAX_NAME_LENGTH // 2]}~{sha256(id.encode()).hexdigest()}"
-    )
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    return f"{name[: MAX_NAME_LENGTH // 2]}~{sha256(id.encode()).hexdigest()}"
 
 
 @contextmanager
@@ -228,13 +226,7 @@ class FileCheckpointStore:
         return await self._run_locked(id, self._read_journal, thread_id, writing=False)
 
     async def append_thread(
-        self,
-        id: str,
-        thread_id: str,
-        entries: Sequence[ThreadEntry],
-        *,
-        expected_rev: int,
-        after: int | None = None,
+        self, id: str, thread_id: str, entries: ThreadEntries, *, expected_rev: int, after: int | None = None
     ) -> int:
         """Append to a journal of a revision, after the first `after` entries or all."""
         return await self._run_locked(id, self._append, thread_id, entries, expected_rev, after)
@@ -289,7 +281,7 @@ class FileCheckpointStore:
         id: str,
         folder: Path,
         thread_id: str,
-        entries: Sequence[ThreadEntry],
+        entries: ThreadEntries,
         expected_rev: int,
         after: int | None,
     ) -> int:

@@ -30,6 +30,8 @@ from omoide.core.value import Count, Id, Millis, Value
 from omoide.errors import CheckpointFailed, Conflict, NotFound, RestoreFailed, WrongType
 from omoide.ids import check
 
+ThreadEntries = Sequence[ThreadEntry]
+
 
 class StoredCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint in a store, or none, and its revision; 0 if there never was one."""
@@ -59,13 +61,7 @@ class CheckpointStore(Protocol):
         """Return the journal of an agent's thread, without what a crash left half-written at its end."""
 
     async def append_thread(
-        self,
-        id: str,
-        thread_id: str,
-        entries: Sequence[ThreadEntry],
-        *,
-        expected_rev: int,
-        after: int | None = None,
+        self, id: str, thread_id: str, entries: ThreadEntries, *, expected_rev: int, after: int | None = None
     ) -> int:
         """Append to a journal of a revision, after the first `after` entries or all; return its new one."""
 

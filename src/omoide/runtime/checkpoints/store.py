@@ -6,7 +6,7 @@ they are erased with its memories.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
@@ -14,11 +14,11 @@ from urllib.parse import quote
 from omoide.core import codec
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.entry import DEFAULT_NAMESPACE, Scope
-from omoide.core.thread import ThreadEntry
 from omoide.errors import Conflict, NotFound
 from omoide.ids import MAX_BYTES
 from omoide.runtime.checkpoints.protocol import (
     StoredCheckpoint,
+    ThreadEntries,
     ThreadJournal,
     damaged_error,
     parse_checkpoint,
@@ -60,20 +60,12 @@ class DocumentCheckpointStore:
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """Return the journal of an agent's thread."""
         document = await self._store.load(THREAD_KIND, _journal_id(id, thread_id), self._scope(id))
-        return (
-            ThreadJournal()
-            if document is None
-            else ThreadJournal(parse_entries(id, document.log), document.rev)
-        )
+        if document is None:
+            return ThreadJournal()
+        return ThreadJournal(parse_entries(id, document.log), document.rev)
 
     async def append_thread(
-        self,
-        id: str,
-        thread_id: str,
-        entries: Sequence[ThreadEntry],
-        *,
-        expected_rev: int,
-        after: int | None = None,
+        self, id: str, thread_id: str, entries: ThreadEntries, *, expected_rev: int, after: int | None = None
     ) -> int:
         """Append to a journal of a revision, after the first `after` entries or all."""
         lines = [codec.encode(entry).decode() for entry in entries]
