@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import islice, starmap
@@ -219,6 +219,8 @@ _MAX_NAMES = 200  # names in one query
 _NO_LIMIT = 1 << 62
 
 T = TypeVar("T")
+Dataset = tuple[Sequence[str], Sequence[str]]
+"""Default graphs and named graphs of a query."""
 
 
 class EndpointBackend:
@@ -255,7 +257,7 @@ class EndpointBackend:
         bound = check_syntax(prepare_query(query, bindings, limit))
         seconds = self._timeout if timeout is None else check_timeout(timeout)
         try:
-            return self._query_graphs(bound, default_graphs, named_graphs, limit, seconds)
+            return self._query_graphs(bound, (default_graphs, named_graphs), limit, seconds)
         except EndpointFailed:
             # Some servers refuse a dataset with an empty graph.
             existing = self._existing_graphs([*default_graphs, *named_graphs])
@@ -264,7 +266,7 @@ class EndpointBackend:
             )
             if [default, named] == [list(default_graphs), list(named_graphs)]:
                 raise
-            return self._query_graphs(bound, default, named, limit, seconds)
+            return self._query_graphs(bound, (default, named), limit, seconds)
 
     def replace(
         self, subjects: Iterable[GraphSubject], rdf: str | bytes, *, graph_name: str | None = None
@@ -329,61 +331,43 @@ class EndpointBackend:
     def close(self) -> None:
         """Do nothing: no resource is held between requests."""
 
-    def _query_graphs(
-        self,
-        bound: BoundQuery,
-        default: Sequence[str],
-        named_graphs: Sequence[str],
-        limit: int,
-        timeout: float,
-    ) -> Answer:
-        if not default and not named_graphs:
+    def _query_graphs(self, bound: BoundQuery, dataset: Dataset, limit: int, timeout: float) -> Answer:
+        if not any(dataset):
             return _query_empty_graph(bound, limit)
         if bound.form == "DESCRIBE":
-            return self._describe(bound, default, named_graphs, limit, timeout)
+            return self._describe(bound, dataset, limit, timeout)
         if bound.form == "SELECT":
             bound = with_limit(bound, limit + 1)
-        return self._execute(with_dataset(bound, default, named_graphs), limit, timeout)
+        return self._execute(with_dataset(bound, *dataset), limit, timeout)
 
     def _execute(self, bound: BoundQuery, limit: int, timeout: float) -> Answer:
-        triples = bound.form == "CONSTRUCT"
-        reply = self._queries.post(
-            bound.text, "application/sparql-query", _NTRIPLES if triples else _JSON, timeout
-        )
+        if bound.form == "CONSTRUCT":
+            return self._post(bound.text, _NTRIPLES, timeout, lambda body: read_triples(body, limit))
+        return self._post(bound.text, _JSON, timeout, lambda body: read_results(body, limit, bound.hidden))
+
+    def _select(self, text: str) -> Answer:
+        return self._post(text, _JSON, self._timeout, lambda body: read_results(body, _NO_LIMIT))
+
+    def _post(self, text: str, accept: str, timeout: float, read: Callable[[bytes], Answer]) -> Answer:
+        reply = self._queries.post(text, "application/sparql-query", accept, timeout)
         try:
-            return (
-                read_triples(reply.body, limit) if triples else read_results(reply.body, limit, bound.hidden)
-            )
+            return read(reply.body)
         except Invalid as error:
             raise self._queries.unreadable_response(reply, error.problem) from error
 
-    def _describe(
-        self,
-        bound: BoundQuery,
-        default: Sequence[str],
-        named_graphs: Sequence[str],
-        limit: int,
-        timeout: float,
-    ) -> Answer:
+    def _describe(self, bound: BoundQuery, dataset: Dataset, limit: int, timeout: float) -> Answer:
         """Return all triples about some subjects; servers disagree about DESCRIBE, so it is never sent."""
         iris, select = describe_targets(bound)
         if select is not None:
-            answer = self._execute(with_dataset(select, default, named_graphs), _NO_LIMIT, timeout)
+            answer = self._execute(with_dataset(select, *dataset), _NO_LIMIT, timeout)
             terms = (row.term(name) for row in answer.rows for name in answer.variables)
             iris += [term.value for term in terms if term is not None and term.kind == "iri"]
         triples: list[Triple] = []
         for chunk in _chunks(dict.fromkeys(iris), _MAX_NAMES):
             pattern = f"{{ VALUES ?s {{ {' '.join(map(iri_ref, chunk))} }} ?s ?p ?o }}"
-            dataset = with_dataset(_construct(pattern), default, named_graphs)
-            triples += self._execute(dataset, _NO_LIMIT, timeout).triples
+            query = with_dataset(_construct(pattern), *dataset)
+            triples += self._execute(query, _NO_LIMIT, timeout).triples
         return Answer(kind="triples", triples=tuple(triples[:limit]), truncated=len(triples) > limit)
-
-    def _select(self, text: str) -> Answer:
-        reply = self._queries.post(text, "application/sparql-query", _JSON, self._timeout)
-        try:
-            return read_results(reply.body, _NO_LIMIT)
-        except Invalid as error:
-            raise self._queries.unreadable_response(reply, error.problem) from error
 
     def _existing_graphs(self, graphs: Iterable[str]) -> set[str]:
         existing: set[str] = set()

@@ -239,11 +239,9 @@ def _links(links: Sequence[Link]) -> list[str]:
 
 def _access_counts(access: Access) -> list[str]:
     properties = [f'<{JIDO}accessCount> "{access.count}"^^<{XSD}integer>']
-    return (
-        properties
-        if access.last is None
-        else [*properties, f"<{JIDO}lastAccessed> {datetime_literal(access.last)}"]
-    )
+    if access.last is not None:
+        properties.append(f"<{JIDO}lastAccessed> {datetime_literal(access.last)}")
+    return properties
 
 
 def _evidence_nodes(evidence: tuple[Evidence, ...], properties: list[str]) -> str:

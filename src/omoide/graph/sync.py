@@ -223,10 +223,8 @@ class _ListingSource(_AsyncSource):
             return Feed(generation=self._generation, seq=after)
         self._seq += 1
         self._listed[namespace] = {after: previous, self._seq: current}
-        links: list[Link] = []
-        if isinstance(self._store, SupportsLinks):
-            for entry in changed:
-                links += self._links(entry.id, scope)
+        linked = changed if isinstance(self._store, SupportsLinks) else []
+        links = [link for entry in linked for link in self._links(entry.id, scope)]
         return Feed(
             generation=self._generation,
             seq=self._seq,
@@ -495,8 +493,7 @@ class GraphProjection:
 
     def _has_memories(self, graph: str) -> bool:
         """Return True if a graph describes any memory."""
-        answer = self.backend.query("ASK { ?m jido:summary ?said }", default_graphs=[graph])
-        return bool(answer.truth)
+        return bool(self.backend.query("ASK { ?m jido:summary ?said }", default_graphs=[graph]).truth)
 
     def _record_uses(self, uses: Mapping[str, Access], prefixes: Sequence[str]) -> None:
         """Write the access counts of memories that did not change otherwise."""
