@@ -8,6 +8,7 @@ import click
 
 from omoide import clock
 from omoide.cli import shell
+from omoide.cli.memories import types_option
 from omoide.cli.shell import (
     COUNT,
     NOT_FOUND,
@@ -24,7 +25,7 @@ from omoide.cli.shell import (
     sanitize_text,
     truncate,
 )
-from omoide.core.entry import MEMORY_TYPES, Scope, WriteRequest
+from omoide.core.entry import Scope, WriteRequest
 from omoide.errors import Invalid, NotFound
 from omoide.longterm.relations import RELATIONS
 from omoide.stores.records import Link
@@ -207,14 +208,7 @@ def _conflict_row(pair: Disagreement) -> tuple[str, ...]:
 @click.option("--older-than", metavar="WHEN", help="From before then: 90d, or a date.")
 @click.option("--max-confidence", type=float, metavar="X", help="No surer than this, from 0 to 1.")
 @click.option("--max-access", type=COUNT, metavar="N", help="Used by agents no more often.")
-@click.option(
-    "--type",
-    "types",
-    multiple=True,
-    type=click.Choice(MEMORY_TYPES),
-    metavar="TYPE",
-    help="Of this type; repeated: of any of them.",
-)
+@types_option
 @click.option("--limit", type=COUNT, default=1_000, show_default=True, metavar="N", help="At most so many.")
 @apply_options
 def prune_command(

@@ -100,18 +100,14 @@ def _file_findings(file: Path) -> Iterator[Finding]:
     if kind is None:
         yield Finding("file system", "ok", "on this machine")
     else:
-        yield Finding(
-            "file system",
-            "problem",
-            f"{kind}, over a network, where files get damaged; move it to a local disk",
-        )
+        problem = f"{kind}, over a network, where files get damaged; move it to a local disk"
+        yield Finding("file system", "problem", problem)
     free = free_bytes(file)
     text = f"{free / 1e9:,.1f} GB free"
-    yield (
-        Finding("space", "ok", text)
-        if free > _MIN_FREE_BYTES
-        else Finding("space", "problem", f"{text}; make room")
-    )
+    if free > _MIN_FREE_BYTES:
+        yield Finding("space", "ok", text)
+    else:
+        yield Finding("space", "problem", f"{text}; make room")
 
 
 def free_bytes(file: Path) -> int:

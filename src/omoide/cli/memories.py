@@ -163,6 +163,16 @@ _MAX_CONTENT = 500
 """Number of characters of a memory that are shown."""
 
 
+types_option = click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(MEMORY_TYPES),
+    metavar="TYPE",
+    help="Of this type; repeated: of any of them.",
+)
+
+
 def filter_options(function: Any) -> Any:
     """Add the options that filter memories."""
     for option in (
@@ -170,14 +180,7 @@ def filter_options(function: Any) -> Any:
         click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
         click.option("--since", metavar="WHEN", help="Not before: a date, a time, or 7d for a week ago."),
         click.option("--tag", "tags", multiple=True, help="With this tag; repeated: with all of them."),
-        click.option(
-            "--type",
-            "types",
-            multiple=True,
-            type=click.Choice(MEMORY_TYPES),
-            metavar="TYPE",
-            help="Of this type; repeated: of any of them.",
-        ),
+        types_option,
     ):
         function = option(function)
     return function
@@ -397,7 +400,7 @@ def remember_command(
     from omoide import blocking
 
     now = clock.now()
-    fields = {name: value for name, value in options.items() if value is not None}
+    fields = _without_none(options)
     if at is not None:
         fields["occurred_at"] = shell.parse_past_time(at, now, "--at")
     if expires is not None:

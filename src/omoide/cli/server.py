@@ -61,20 +61,20 @@ class PathDispatcher:
 
 
 DEFAULT_PORT = 8765
+_host_option = click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen."
+)
+_port_option = partial(
+    click.option, "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True
+)
 
 
 @command("mcp", "omoide mcp", "omoide mcp --print-config cursor", "omoide mcp --http --port 8765")
 @click.option("--all-tools", is_flag=True, help="Offer all tools, not only five.")
 @click.option("--strict", is_flag=True, help="Refuse memories that are incomplete or contradict others.")
 @click.option("--http", is_flag=True, help="Answer over HTTP instead of standard input and output.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="0 for any that is free.",
-)
+@_host_option
+@_port_option(help="0 for any that is free.")
 @click.option("--require-token", is_flag=True, help="Want a token even from this machine.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients call it by.")
 @click.option(
@@ -186,14 +186,8 @@ CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
 
 
 @command("serve", "omoide serve", "omoide serve --host 0.0.0.0 --allow-host memory.example.org")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="The port; 0 for a free one.",
-)
+@_host_option
+@_port_option(help="The port; 0 for a free one.")
 @click.option(
     "--allow-host",
     "names",
@@ -255,15 +249,11 @@ def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
         return
     setting = ctx.settings.store
     url = setting.value or ""
-    command_line = (
-        CREATE_TOKEN_COMMAND
-        if setting.origin == "default"
-        else f"{CREATE_TOKEN_COMMAND} --store {shlex.quote(url)}"
-    )
+    command_line = CREATE_TOKEN_COMMAND
     if _has_password(url):  # never print the password
-        command_line = (
-            f"{CREATE_TOKEN_COMMAND}, with {environment_variable('store')} set to the URL of the store"
-        )
+        command_line += f", with {environment_variable('store')} set to the URL of the store"
+    elif setting.origin != "default":
+        command_line += f" --store {shlex.quote(url)}"
     if not is_loopback(host):
         raise Invalid(
             "--host", f"is {host!r}, which others can reach, and nobody has a token", f"run: {command_line}"

@@ -143,15 +143,12 @@ RDF_FORMATS = {".ttl": "turtle", ".trig": "trig", ".jsonld": "jsonld", ".nq": "n
 JSONL, CHAT = "jsonl", "chat"
 EXPORT_FORMATS = {**RDF_FORMATS, ".jsonl": JSONL}
 IMPORT_FORMATS = {**EXPORT_FORMATS, ".json": CHAT}
+_format_option = partial(click.option, "--format", help="The format, if the file's name does not say.")
 
 
 @command("export", "omoide export memories.jsonl", "omoide export all.nq --agent '' --project ''")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--format",
-    type=click.Choice([*EXPORT_FORMATS.values()]),
-    help="The format, if the file's name does not say.",
-)
+@_format_option(type=click.Choice([*EXPORT_FORMATS.values()]))
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def export_command(ctx: CommandContext, file: Path, format: str | None, force: bool) -> None:
     """Write the memories that are meant to FILE: .jsonl, or as RDF .ttl, .trig, .jsonld or .nq.
@@ -177,11 +174,7 @@ def export_command(ctx: CommandContext, file: Path, format: str | None, force: b
     "omoide import all.nq --agent '' --project ''",
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--format",
-    type=click.Choice([*IMPORT_FORMATS.values()]),
-    help="The format, if the file's name does not say.",
-)
+@_format_option(type=click.Choice([*IMPORT_FORMATS.values()]))
 @click.option("--thread", metavar="NAME", help="What a chat is called; usually what the file says.")
 def import_command(ctx: CommandContext, file: Path, format: str | None, thread: str | None) -> None:
     """Take over the memories of FILE, or what was said in a chat, all of it or nothing.
