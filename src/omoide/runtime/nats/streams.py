@@ -185,6 +185,7 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
         "num_replicas": settings.replicas,
         "max_age": settings.max_age,
         "duplicate_window": settings.duplicate_window,
+        "max_bytes": settings.max_bytes,
     }
     discard = api.DiscardPolicy.NEW if settings.discard == "new" else api.DiscardPolicy.OLD
     return [
@@ -193,7 +194,6 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
             subjects=[f"{settings.prefix}.all.>"],
             retention=api.RetentionPolicy.INTEREST,
             discard=discard,
-            max_bytes=settings.max_bytes,
             **common,
         ),
         api.StreamConfig(
@@ -201,7 +201,6 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
             subjects=[f"{settings.prefix}.to.>"],
             retention=api.RetentionPolicy.WORK_QUEUE,
             discard=discard,
-            max_bytes=settings.max_bytes,
             **common,
         ),
         api.StreamConfig(
@@ -209,7 +208,6 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
             subjects=[f"{settings.prefix}.dead.>"],
             retention=api.RetentionPolicy.LIMITS,
             discard=api.DiscardPolicy.OLD,  # the newest dead letters matter most
-            max_bytes=settings.max_bytes,
             **common,
         ),
     ]

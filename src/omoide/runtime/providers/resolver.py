@@ -157,11 +157,9 @@ class _DirectiveExecution:
             if reason is not None:
                 return OperationResult(reason)
             outcome = await self._call("query", query, merged_opts)
-            return (
-                OperationResult(outcome.reason)
-                if isinstance(outcome, ProviderFailure)
-                else _query_result(outcome.value)
-            )
+            if isinstance(outcome, ProviderFailure):
+                return OperationResult(outcome.reason)
+            return _query_result(outcome.value)
         return OperationResult(self._timeout_reason)
 
     async def batch(
@@ -174,8 +172,7 @@ class _DirectiveExecution:
             failed = await self._initialize(opts)
             for step in steps if failed is None else ():
                 reasons += [await self._run_step(step, merged_opts)]
-        missing = len(steps) - len(reasons)
-        reasons += [failed or self._timeout_reason] * missing
+        reasons += [failed or self._timeout_reason] * (len(steps) - len(reasons))
         details = [_detail(step.key, reason) for step, reason in zip(steps, reasons, strict=True)]
         failures = [reason for reason in reasons if reason is not None]
         if failed is not None or not failures:
@@ -457,7 +454,7 @@ class ProviderQueues:
         """Answer all pending requests with a failure, and initialise every provider anew."""
         pending, self._pending, self._queues = self._pending, {}, {}
         for directive in pending.values():
-            server.enqueue(_result_signal(directive, refusal_data(directive, reason), server), internal=True)
+            send_refusal(directive, server, reason)
 
 
 def send_refusal(directive: MemoryDirective, server: AgentServer, reason: str) -> None:
