@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.support.session_pools import MANUAL, START, Gate, contents, die, failing, living, noted
-from tests.support.sessions import KINDS, Watched, lines, talk, talker
+from tests.support.sessions import KINDS, Watched, a_spec, lines, talk, talker
 
 from omoide import clock
 from omoide.core.entry import Scope
@@ -242,6 +242,18 @@ async def test_a_session_that_died_is_opened_anew(store: Any) -> None:
         assert lines(new.thread.entries) == talk("one", "two")
         assert new.notices == ()
         assert conversations.find("s2") is other
+
+
+@pytest.mark.parametrize("off_record", [False, True])
+async def test_a_session_that_died_has_its_own_options_again(store: Any, off_record: bool) -> None:
+    """Its memory stays in the store it was in, or off, and a model may be named by either name."""
+    async with open_store("memory://", embedder="none") as other, living(store) as conversations:
+        spec, own = a_spec(memory={"capture": "conversation"}), None if off_record else other
+        await die(await conversations.get("s1", spec, memory_store=own))
+        session = await conversations.get("s1", llm=talker())
+        await session.chat("hello")
+        assert await contents(store) == []
+        assert len(await contents(other)) == (0 if off_record else 1)
 
 
 async def test_a_session_that_died_in_a_turn_finishes_it(store: Any) -> None:

@@ -22,7 +22,7 @@ from omoide.core.value import check_count, check_instance
 from omoide.errors import GaveUp, Invalid, MissingStore, NotFound, SessionBusy, TooManyAgents
 from omoide.sessions.session import Session
 from omoide.turns.controls import check_context
-from omoide.turns.memory import memory_policy, namespace_of
+from omoide.turns.memory import memory_policy, namespace_of, resolve_aliases
 from omoide.turns.spec import AgentSpec
 
 SessionKey = tuple[str, str]
@@ -96,7 +96,7 @@ class SessionSlot:
 def session_options(session: Session) -> dict[str, Any]:
     """Return the options that a session was opened with."""
     own = {"project_id": session._project_id, "lease_ms": session._lease_ms}
-    return {**session._options, **session._memory_options, **own}
+    return {**_resolve(session._options), **session._memory_options, **own}
 
 
 def session_key(id: str, spec: AgentSpec | None, options: Mapping[str, Any]) -> SessionKey:
@@ -218,7 +218,8 @@ class SessionPool:
             GaveUp: The session crashed too often.
             TooManyAgents: The pool is full, and no session is idle.
         """
-        merged = {**self._options, **_check_options(options)}
+        options = _check_options(options)
+        merged = {**self._options, **options}
         key = session_key(id, spec, merged)
         while True:
             slot = self._slots.get(key)
@@ -451,7 +452,15 @@ class SessionPool:
 def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     if "store" in options:
         raise Invalid("store", "is that of all sessions here", "leave it out")
-    return options
+    return _resolve(options)
+
+
+def _resolve(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options under one name each, so that they can be merged; a session's `store` is another one."""
+    resolved = resolve_aliases(options)
+    if "store" in resolved:
+        resolved["memory_store"] = resolved.pop("store")
+    return resolved
 
 
 async def _pause(session: Session) -> None:
