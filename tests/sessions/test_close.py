@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.support.session_pools import Gate
 from tests.support.sessions import KINDS, Watched, a_spec, captured, talker
 
 from omoide.core.entry import Entry, Scope
@@ -239,3 +240,23 @@ async def test_who_is_told_in_the_background_cannot_hold_the_session_up(store: A
             session.context.put("framework", "Phoenix", source="tool", confidence=0.9)
             await told.wait()
     assert await contents(store) == ["framework: Phoenix"]
+
+
+async def test_a_session_closed_in_a_turn_promotes_nothing_at_its_end(store: Any) -> None:
+    """What was promoted then could not be noted: it waits for the next time, and the turn says so."""
+    gate = Gate()
+    async with anyio.create_task_group() as group, opened(store, model=gate) as session:
+        session.propose("Indents with tabs", decided=True)
+        results: list[Any] = []
+
+        async def ask() -> None:
+            results.append(await session.run("hello"))
+
+        group.start_soon(ask)
+        await gate.asked.wait()
+        await session.close()
+        gate.open.set()
+    assert "session 's1' is closed" in results[0].notices[-1]
+    assert await contents(store) == []
+    async with opened(store) as again:
+        assert (again.short_term.pending.size, again.promotions) == (1, ())

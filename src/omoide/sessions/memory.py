@@ -429,10 +429,14 @@ class SessionMemory:
 
     def apply(self, change: NotesChange) -> None:
         """Apply a change to the notes; it is saved later."""
-        if self.closed:
-            raise Invalid("session", f"{self._session_id!r} is closed", "open it again")
+        self.check_open()
         self._notes = change(self._notes)
         self._changes.append(change)
+
+    def check_open(self) -> None:
+        """Raise if the session is closed: then nothing may be promoted, since that could not be noted."""
+        if self.closed:
+            raise Invalid("session", f"{self._session_id!r} is closed", "open it again")
 
     async def save(self, *, closed: bool | None = None) -> None:
         """Save unsaved changes, and whether the session is closed, if that is given."""

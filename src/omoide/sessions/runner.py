@@ -206,6 +206,7 @@ class TurnRunner:
             memory, policy = self._memory, memory_policy(self._spec)
             await memory.refresh()
             memory.follow(self._state.thread)
+            memory.check_open()  # the session may have been closed during the turn
             trigger = memory.due_trigger(clock.now())
             if trigger is not None and self._store is not None and policy is not None:
                 scope = scope_of(
