@@ -89,7 +89,7 @@ class DocumentCheckpointStore:
         """Empty the documents of an agent, and return whether there was one; its memories are not touched."""
         deleted = False
         for kind in (CHECKPOINT_KIND, THREAD_KIND):
-            async for document in self._iter_documents(kind, self._scope(id)):
+            async for document in iter_documents(self._store, kind, self._scope(id)):
                 if _belongs_to(document, id):
                     await self._store.save(document.replace(body=None, log=()), expected_rev=document.rev)
                     deleted = True
@@ -100,23 +100,24 @@ class DocumentCheckpointStore:
         everything = Scope(namespace=self._namespace)
         return [
             document.id
-            async for document in self._iter_documents(CHECKPOINT_KIND, everything)
+            async for document in iter_documents(self._store, CHECKPOINT_KIND, everything)
             if document.body is not None
         ]
-
-    async def _iter_documents(self, kind: str, scope: Scope) -> AsyncIterator[Document]:
-        require(self._store, SupportsDocuments, "say whom it keeps")
-        after: str | None = None
-        while page := await self._store.documents(kind, scope, limit=PAGE_SIZE, after=after):
-            for document in page:
-                yield document
-            after = page[-1].id
 
     def _document(self, kind: str, name: str, id: str, body: Any) -> Document:
         return Document(kind=kind, id=name, namespace=self._namespace, agent_id=id, body=body)
 
     def _scope(self, id: str) -> Scope:
         return Scope(namespace=self._namespace, agent_id=id)
+
+
+async def iter_documents(store: Any, kind: str, scope: Scope) -> AsyncIterator[Document]:
+    """Yield the documents of a kind in a scope, page by page."""
+    after: str | None = None
+    while page := await store.documents(kind, scope, limit=PAGE_SIZE, after=after):
+        for document in page:
+            yield document
+        after = page[-1].id
 
 
 def _belongs_to(document: Document, id: str) -> bool:

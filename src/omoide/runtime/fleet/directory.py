@@ -29,6 +29,7 @@ from omoide.core.signal import Signal
 from omoide.core.value import Count, Id, Name, Value
 from omoide.errors import Conflict, Dropped, Invalid, SignalTooLarge, TimedOut, Unrouted
 from omoide.runtime import server
+from omoide.runtime.checkpoints.store import iter_documents
 from omoide.stores.records import Document
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ MAX_CANDIDATES = 100
 log = logging.getLogger("omoide.runtime")
 
 LOCATION_KIND = "place"
-PAGE_SIZE = 100
 
 
 class FleetCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,14 +288,10 @@ class AgentDirectory:
 
     async def iter_running(self) -> AsyncIterator[AgentLocation]:
         """Yield the locations of all agents that run, or would if their runtime did."""
-        after: str | None = None
-        scope = Scope(namespace=self._namespace)
-        while page := await self._store.documents(LOCATION_KIND, scope, limit=PAGE_SIZE, after=after):
-            for document in page:
-                location = _parse_location(document)
-                if location is not None and location.runtime is not None:
-                    yield location
-            after = page[-1].id
+        async for document in iter_documents(self._store, LOCATION_KIND, Scope(namespace=self._namespace)):
+            location = _parse_location(document)
+            if location is not None and location.runtime is not None:
+                yield location
 
     def _scope(self, id: str) -> Scope:
         return Scope(namespace=self._namespace, agent_id=id)
