@@ -62,11 +62,9 @@ class ServiceRequest(Generic[T]):
         self.path = f"/v1/{path}"
         self.parse = parse
         self.query = _without_none(schemas.scope_fields(scope) | dict(query or {}))
-        self.body = (
-            None
-            if body is None
-            else {name: _to_json_value(value) for name, value in _without_none(body).items()}
-        )
+        self.body: dict[str, Any] | None = None
+        if body is not None:
+            self.body = {name: _to_json_value(value) for name, value in _without_none(body).items()}
         headers = {
             "If-Match": None if expected_rev is None else f'"{expected_rev}"',
             "Idempotency-Key": idempotency_key,

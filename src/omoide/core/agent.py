@@ -48,11 +48,8 @@ _ABSENT = object()
 
 def initial_state(definition: Definition, values: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
     """Build the state of a new agent before its plugins are mounted."""
-    base = (
-        EMPTY_MAP
-        if definition.schema is None
-        else freeze_map(definition.schema.defaults(), "schema defaults")
-    )
+    schema = definition.schema
+    base = EMPTY_MAP if schema is None else freeze_map(schema.defaults(), "schema defaults")
     state = base.update(values)
     for plugin in definition.plugins:
         if plugin.slice_schema is not None:

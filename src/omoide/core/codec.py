@@ -266,9 +266,8 @@ def translate_error(error: msgspec.ValidationError) -> OmoideError:
 
 def _error_path(message: str) -> str:
     """Return the path that a msgspec message ends with; empty for the whole value."""
-    return (
-        message.rpartition(" - at `$")[2].removesuffix("`").removeprefix(".") if " - at `$" in message else ""
-    )
+    _, found, path = message.rpartition(" - at `$")
+    return path.removesuffix("`").removeprefix(".") if found else ""
 
 
 def parse_error_message(message: str) -> tuple[str, str]:

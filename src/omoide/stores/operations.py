@@ -150,7 +150,7 @@ def _write_entry(
         _propagate(state, entry.namespace, {entry.id: was_out}, now)
     if request.supersedes is not None:
         agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-        supersede(state, request.supersedes, agent, by=entry.id, reason=None, expected_rev=None, now=now)
+        supersede(state, request.supersedes, agent, by=entry.id, now=now)
         outcome = "superseded"
     _check_session_limit(state, entry, session_limit)
     return semantics.write_result(request, entry, outcome)
@@ -162,8 +162,8 @@ def supersede(
     scope: Scope,
     *,
     by: str | None,
-    reason: str | None,
-    expected_rev: int | None,
+    reason: str | None = None,
+    expected_rev: int | None = None,
     now: int,
 ) -> Entry:
     """Mark an entry as replaced by another, or by nothing."""

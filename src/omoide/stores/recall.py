@@ -204,9 +204,8 @@ def _top_rows(scored: ScoreTable, candidates: Candidates, limit: int) -> list[in
     """Return the best rows of the pool, newest first among equal scores."""
     import numpy as np
 
-    total = (
-        scored.total if candidates.allowed is None else np.where(candidates.allowed, scored.total, -np.inf)
-    )
+    allowed = candidates.allowed
+    total = scored.total if allowed is None else np.where(allowed, scored.total, -np.inf)
     size = min(limit, int(np.isfinite(total).sum()))
     order = np.lexsort((-np.asarray(candidates.write_order), -total))[:size]
     return [int(row) for row in order]

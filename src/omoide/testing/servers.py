@@ -235,7 +235,7 @@ class PgBouncerServer(ServerProcess):
     def __init__(self, server: PostgresServer, *, connections: int = 4) -> None:
         super().__init__()
         self._program = _find_program("pgbouncer")
-        self.user, self._password = server.user, server.password
+        self.user = server.user
         settings = self.folder / "pgbouncer.ini"
         password = server.password.replace("'", "''")
         settings.write_text(

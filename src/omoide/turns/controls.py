@@ -158,7 +158,6 @@ def _texts(value: Any) -> list[str]:
             return []
 
 
-BOUNDARIES = ("input", "tool", "output")
 VERDICTS = ("approve", "deny", "settle")
 
 

@@ -243,8 +243,6 @@ class JSONResponse(Response[T]):
 
     def render(self, content: Any, media_type: str, enc_hook: Any = default_serializer) -> bytes:
         """Return the content as JSON."""
-        return (
-            codec.encode(content)
-            if isinstance(content, msgspec.Struct)
-            else super().render(content, media_type, enc_hook)
-        )
+        if isinstance(content, msgspec.Struct):
+            return codec.encode(content)
+        return super().render(content, media_type, enc_hook)

@@ -367,11 +367,9 @@ def _version_at(db: Database, no: int, as_of: int, transitions: Sequence[StaleTr
             return None
         body = row[0]
     entry = records.decode_entry(body)
-    return (
-        semantics.replace_unchecked(entry, stale=True)
-        if transitions and semantics.was_stale_at(transitions, as_of)
-        else entry
-    )
+    if transitions and semantics.was_stale_at(transitions, as_of):
+        return semantics.replace_unchecked(entry, stale=True)
+    return entry
 
 
 def _query_as_of(db: Database, request: Query, as_of: int) -> Page:

@@ -157,15 +157,7 @@ class WriteBatch:
             self.flush_postings()
             self._propagated = True
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-            supersede(
-                self._db,
-                request.supersedes,
-                agent,
-                by=entry.id,
-                reason=None,
-                expected_rev=None,
-                now=self._now,
-            )
+            supersede(self._db, request.supersedes, agent, by=entry.id, now=self._now)
             self._seq = rows.last_seq(self._db)
             outcome = "superseded"
         if self._limit is not None:
@@ -192,9 +184,7 @@ class WriteBatch:
         transitions = self._db.execute(
             "SELECT 1 FROM log WHERE seq > ? AND op IN ('stale', 'current') LIMIT 1", (self._first_seq,)
         )
-        return (
-            results if transitions.fetchone() is None else [self._with_status(result) for result in results]
-        )
+        return results if transitions.fetchone() is None else [*map(self._with_status, results)]
 
     def _with_status(self, result: WriteResult) -> WriteResult:
         """Return a result with the current staleness of its entry."""
@@ -270,11 +260,8 @@ def _stored_result(
     no, entry = stored
     if entry.rev != row[2]:
         body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
-        entry = (
-            entry
-            if body is None
-            else semantics.replace_unchecked(records.decode_entry(body[0]), stale=entry.stale)
-        )
+        if body is not None:
+            entry = semantics.replace_unchecked(records.decode_entry(body[0]), stale=entry.stale)
     return semantics.write_result(request, entry, row[3])
 
 
@@ -312,8 +299,8 @@ def supersede(
     scope: Scope,
     *,
     by: str | None,
-    reason: str | None,
-    expected_rev: int | None,
+    reason: str | None = None,
+    expected_rev: int | None = None,
     now: int,
 ) -> Entry:
     """Mark an entry as superseded by another one, or forgotten."""
@@ -348,11 +335,9 @@ def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: 
     rows.log_change(db, new, no, op, now)
     changed = rows.propagate(db, new.namespace, {new.id: semantics.status_of(old) != semantics.LIVE}, now)
     # It may rest on itself, through others.
-    return (
-        semantics.replace_unchecked(new, stale=changed[new.id] >= semantics.STALE)
-        if new.id in changed
-        else new
-    )
+    if new.id not in changed:
+        return new
+    return semantics.replace_unchecked(new, stale=changed[new.id] >= semantics.STALE)
 
 
 def save_access(db: Database, counts: Mapping[tuple[int, str], tuple[int, int]]) -> None:
