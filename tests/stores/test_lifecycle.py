@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import anyio
@@ -249,6 +250,38 @@ def test_uses_are_known_before_they_are_written_down() -> None:
         store.sync.record_access(["a", "a"], ADA)
         with file(other)._db.write_transaction():
             assert store.sync.access("a", ADA).count == 2
+
+
+def test_uses_are_known_while_a_write_waits_for_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction that writes them takes them, so that others see them and an erasure drops them."""
+    with opened() as store:
+        write(store, "tea", "a")
+        store.sync.record_access(["a"], ADA)
+        begin, seen = file(store)._db.write_transaction, []
+
+        def waiting(*locks: Any) -> Any:
+            seen.append(store.sync.access("a", ADA).count)
+            return begin(*locks)
+
+        monkeypatch.setattr(file(store)._db, "write_transaction", waiting)
+        write(store, "coffee", "b")
+        assert (seen, store.sync.access("a", ADA).count) == ([1], 1)
+
+
+@BOTH
+async def test_an_iterator_is_read_where_it_comes_from(url: str) -> None:
+    """It may use what belongs to the thread of the caller."""
+    threads = []
+
+    def items() -> Iterator[str]:
+        threads.append(current_thread())
+        yield "a"
+
+    async with opened(url) as store:
+        await store.save(Document(kind="note", id="d", agent_id="ada"))
+        await store.append("note", "d", items(), ADA)
+        await store.record_access(items(), ADA)
+    assert threads == [current_thread()] * 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -7,7 +7,7 @@ protocols, where each operation is declared once. `AsyncStore.sync` is the store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
@@ -55,6 +55,11 @@ def _in_thread(
     return call
 
 
+def _read(items: Iterable[T]) -> Iterable[T]:
+    """Read items in the calling thread, where an iterator belongs; leave what is no list to the store."""
+    return items if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable) else [*items]
+
+
 class AsyncStore:
     """The async interface of a synchronous store."""
 
@@ -82,8 +87,14 @@ class AsyncStore:
 
     async def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Count one use of each entry; ids outside the scope are ignored."""
-        # Read here: an iterator must not be consumed in another thread.
-        await run_in_thread(self.sync.record_access, [*ids], scope)
+        await run_in_thread(self.sync.record_access, _read(ids), scope)
+
+    async def append(
+        self, kind: str, id: str, entries: Iterable[Any], scope: Scope, *, expected_rev: int | None = None
+    ) -> int:
+        """Append to the log of a document without rewriting it; return the new revision."""
+        items = _read(entries)
+        return await run_in_thread(self.sync.append, kind, id, items, scope, expected_rev=expected_rev)
 
     write = _in_thread(protocols.Store.write)
     recall = _in_thread(protocols.Store.recall)
@@ -107,7 +118,6 @@ class AsyncStore:
     import_entries = _in_thread(protocols.SupportsImport.import_entries)
     load = _in_thread(protocols.SupportsDocuments.load)
     save = _in_thread(protocols.SupportsDocuments.save)
-    append = _in_thread(protocols.SupportsDocuments.append)
     documents = _in_thread(protocols.SupportsDocuments.documents)
     namespaces = _in_thread(protocols.SupportsDocuments.namespaces)
     kinds = _in_thread(protocols.SupportsDocuments.kinds)

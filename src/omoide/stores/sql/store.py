@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -84,16 +84,25 @@ class AccessBuffer:
             self._counts = {key: uses for key, uses in self._counts.items() if key[1] not in ids}
 
     @contextmanager
-    def drain(self) -> Iterator[AccessCounts]:
-        """Take all counts out; put them back if the block that writes them fails."""
-        with self._lock:
-            counts, self._counts = self._counts, {}
+    def drain(self) -> Iterator[Callable[[], AccessCounts]]:
+        """Yield a function that takes all counts out; put them back if the block fails.
+
+        Take them last in the write transaction: until then other threads see them, and erasing drops them.
+        """
+        taken: AccessCounts = {}
+
+        def take() -> AccessCounts:
+            with self._lock:
+                taken.update(self._counts)
+                self._counts = {}
+            return taken
+
         try:
-            yield counts
+            yield take
         except Uncertain:  # the commit may have succeeded: counting too few is better than counting twice
             raise
         except BaseException:
-            for key, (count, last) in counts.items():
+            for key, (count, last) in taken.items():
                 self.add(key, count, last)
             raise
 
@@ -159,14 +168,14 @@ class SQLStore:
         now = clock.now()
         namespaces = {request.entry.namespace for request in requests}
         locks = (*self._vector_locks(), *map(entries_lock, sorted(namespaces)))
-        with self._access.drain() as access, self._db.write_transaction(*locks) as db:
+        with self._access.drain() as take_access, self._db.write_transaction(*locks) as db:
             model = rows.claim_model(db, self.embedder)
             if model is None and any(data.given for data in indexed):
                 raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
             batch = writes.WriteBatch(db, model=model, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(requests, indexed, strict=True)]
             batch.flush_postings()
-            writes.save_access(db, access)  # in the same transaction, which costs no commit of its own
+            writes.save_access(db, take_access())  # in the same transaction, which costs no commit of its own
             return batch.with_current_status(results)
 
     def _vector_locks(self) -> list[AdvisoryLock]:
@@ -331,8 +340,8 @@ class SQLStore:
     def _flush_access(self) -> None:
         """Write the buffered access counts."""
         if self._access:
-            with self._access.drain() as access, self._db.write_transaction() as db:
-                writes.save_access(db, access)
+            with self._access.drain() as take_access, self._db.write_transaction() as db:
+                writes.save_access(db, take_access())
 
     # Erasing and upkeep
 
