@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from omoide import verbs
 from omoide.core.entry import Scope, WriteResult
@@ -71,18 +71,19 @@ class _InlineStore:
     scrub = _inline("scrub")
 
 
-def _blocking(
-    verb: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Store, P], T]:
-    """Return a verb that is called without `await`."""
+def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a verb of a store that is called without `await`."""
 
     @wraps(verb)
-    def call(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(store: Store, *args: Any, **kwargs: Any) -> T:
+        on_store: Callable[..., Coroutine[Any, Any, T]] = verb
         if isinstance(store, AsyncStore):
-            return _complete(verb(_InlineStore(store.sync), *args, **kwargs))
-        return _run(verb, store, *args, **kwargs)
+            return _complete(on_store(_InlineStore(store.sync), *args, **kwargs))
+        return _run(on_store, store, *args, **kwargs)
 
-    return call
+    call.__module__ = __name__  # where pickle finds it
+    blocking: Callable[..., T] = call
+    return blocking
 
 
 remember = _blocking(verbs.remember)

@@ -160,6 +160,21 @@ def test_both_faces_take_the_same_arguments(verb: str) -> None:
     assert ours.return_annotation == theirs.return_annotation
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_can_be_sent_to_another_process(verb: str) -> None:
+    """It is known by its module and its name, as `multiprocessing` wants it."""
+    for module in (verbs, blocking):
+        function = getattr(module, verb)
+        assert (function.__module__, function.__qualname__) == (module.__name__, verb)
+
+
+def test_all_arguments_have_names(face: str, store: Any) -> None:
+    """The store as well."""
+    do(face, "remember")(store=store, content="Tea.", scope=SUPPORT)
+    found = do(face, "recall")(store=store, query="tea", scope=SUPPORT)
+    assert [entry.content for entry in found.entries] == ["Tea."]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_store_is_open_for_a_block(kind: str, tmp_path: Path) -> None:
     """Afterwards it says that it is closed."""
