@@ -260,3 +260,14 @@ async def test_a_session_closed_in_a_turn_promotes_nothing_at_its_end(store: Any
     assert await contents(store) == []
     async with opened(store) as again:
         assert (again.short_term.pending.size, again.promotions) == (1, ())
+
+
+async def test_a_resumed_turn_promotes_into_the_project_of_the_session(store: Any) -> None:
+    """The project counts that the session is opened with, also where the request was made without one."""
+    session = await Session.start(a_spec(memory=True), "s1", store=store, model=talker())
+    await session.run("hello", checkpoint="after_prompt")
+    async with opened(store, project_id="p1") as again:
+        again.propose("Indents with tabs", decided=True)
+        assert (await again.resume()).status == "finished"
+        [entry] = await store.list_entries(Scope())
+        assert entry.project_id == "p1"

@@ -213,7 +213,7 @@ class TurnRunner:
                     self._spec,
                     policy,
                     session_id=request.session_id,
-                    project_id=request.project_id,
+                    project_id=memory.project_id,  # a resumed request may be older than it
                     context=options.context,
                     include_session=True,
                 )
