@@ -144,7 +144,7 @@ def test_an_entry_is_made_from_keywords_from_a_mapping_and_from_itself() -> None
 
 def test_numbers_become_text_where_text_is_asked_for() -> None:
     """The key of a row elsewhere can serve as an id as it is."""
-    entry = Entry.new(id=17, agent_id=4, session_id=2.5, content=42)
+    entry = Entry.new({"id": 17, "agent_id": 4, "session_id": 2.5}, content=42)  # type: ignore[arg-type]
     assert (entry.id, entry.agent_id, entry.session_id, entry.content) == ("17", "4", "2.5", "42")
 
 

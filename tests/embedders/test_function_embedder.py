@@ -85,7 +85,7 @@ def test_what_a_function_raises_is_reported_as_ours() -> None:
     def broken(texts: list[str]) -> Any:
         raise KeyError(texts[0])
 
-    with pytest.raises(EmbedderFailed, match="'mine' raised KeyError; look into the function") as caught:
+    with pytest.raises(EmbedderFailed, match="'mine' raised KeyError; check the function") as caught:
         FunctionEmbedder("mine", broken).embed(["secret"])
     assert "secret" not in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)

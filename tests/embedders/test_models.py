@@ -69,7 +69,7 @@ def test_other_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path
     """A file whose digest is not known is not used, and nothing of it stays."""
     content = site.files["/onnx/model.onnx"]
     site.files["/onnx/model.onnx"] = bytes([content[0] ^ 1]) + content[1:]
-    with pytest.raises(ModelUnavailable, match=r"is not the model that is known: .*/onnx/model\.onnx"):
+    with pytest.raises(ModelUnavailable, match=r"has the wrong digest: .*/onnx/model\.onnx"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
     assert kept(tmp_path) == []
 
