@@ -227,9 +227,7 @@ def test_changing_a_routed_action_after_the_fact_changes_nothing() -> None:
     assert after.state["n"] == 1
 
 
-@pytest.mark.parametrize(
-    "error", [errors.Conflict("x", 1, 2), errors.Unsupported("a.b", "is odd", "fix it")]
-)
+@pytest.mark.parametrize("error", [errors.Conflict("x", 1, 2), errors.Unsupported("a.b", "is odd", "fix it")])
 def test_errors_survive_the_way_to_another_process(error: errors.OmoideError) -> None:
     """Words and attributes are the same after a copy, which goes the way that pickling goes."""
     again = copy.copy(error)

@@ -324,7 +324,7 @@ def test_code_cannot_be_read(name: str) -> None:
 
     plain = {"id": "helper", name: [{"name": "x"}]}
     for read in (AgentSpec.from_json, AgentSpec.from_yaml):
-        with pytest.raises(Invalid, match=f"AgentSpec.{name} is an unknown field"):
+        with pytest.raises(Invalid, match=f"AgentSpec.{name} is unknown"):
             read(msgspec.json.encode(plain))
     with pytest.raises(Invalid, match=name):
         codec.from_builtins({"held": plain}, Holder)

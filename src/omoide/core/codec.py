@@ -182,7 +182,7 @@ def _load_tag(tag: str, inner: Any, depth: int) -> Any:
     # Only types that registered themselves can be named, so data cannot choose a class to construct.
     kind = next((kind for kind, name in VALUE_TYPES.items() if name == tag[1:]), None)
     if kind is None:
-        raise Unsupported("", f"holds the unknown value type {tag}", "use a newer Omoide")
+        raise Unsupported("", f"holds {tag}, an unknown value type", "use a newer Omoide")
     return _convert(inner, kind)
 
 
