@@ -109,6 +109,7 @@ def graph_iri(
     namespace: str, agent_id: str, session_id: str | None = None, project_id: str | None = None
 ) -> str:
     """Return the named graph of one owner."""
+    # Colons are encoded in each part, so that `owner_of` can split them again. No id is empty.
     owner = (namespace, agent_id, session_id or "", project_id or "")
     return OWNER_GRAPH + ":".join(map(percent_encode, owner))
 
@@ -166,6 +167,7 @@ CLASSES = MappingProxyType({name: JIDO + ontology_class(name) for name in (ROOT_
 TYPES = MappingProxyType({iri: name for name, iri in CLASSES.items()})
 """Memory type by class."""
 
+# Minimum and assumed value of each level are those of JidoCode.
 LEVELS = (("High", 0.8, 0.9), ("Medium", 0.5, 0.6), ("Low", 0.0, 0.3))
 """Levels of confidence: name, minimum, and the value assumed if only the level is known."""
 LEVEL_VALUES = MappingProxyType({JIDO + name: value for name, _, value in LEVELS})
