@@ -164,6 +164,7 @@ def build_dataset(
                     f"names the unknown turn {unknown[0]!r}",
                     "name turns by id",
                 )
+        # Without evidence no metric is defined; such questions are counted, and not scored as misses.
         answered = tuple(question for question in questions if question.evidence)
         skipped = len(questions) - len(answered)
         conversations.append(

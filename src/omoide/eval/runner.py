@@ -106,6 +106,7 @@ def write_turns(data: Dataset, core: Any, progress: EvalProgress) -> float:
 def to_entries(conversation: DatasetConversation) -> Iterator[Entry]:
     """Yield the entries for the turns of a conversation."""
     for turn, position in zip(conversation.turns, session_positions(conversation.turns), strict=True):
+        # Turns of a session are messages of a thread, so that recall can use their neighbours and speakers.
         message = None
         if turn.session is not None:
             message = MessageRef(thread=turn.session, seq=position, role=turn.role, speaker=turn.speaker)
@@ -155,6 +156,7 @@ def _recall_request(
     conversation: DatasetConversation, question: DatasetQuestion, limit: int
 ) -> RecallRequest:
     at = question.at
+    # Asked after the last turn, so that "last week" is relative to the time of the conversation.
     if at is None and any(turn.at is not None for turn in conversation.turns):
         at = max(turn.at for turn in conversation.turns if turn.at is not None) + QUESTION_DELAY_MS
     when = {} if at is None else {"at": at}

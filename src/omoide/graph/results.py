@@ -238,8 +238,9 @@ def oxigraph_error(error: OSError | RuntimeError, name: str) -> StoreFailed:
     """Return the Omoide error for an error of Oxigraph."""
     message = str(error)
     number = error.errno if isinstance(error, OSError) else None
+    # Oxigraph reports errors of its storage as text only, so the message decides.
     if "lock" in message.lower() and ("unavailable" in message or "No locks" in message):
-        return Busy(name, "is open in another process", "close it there, or give each process its own path")
+        return Busy(name, "is open already", "close it first, or give each process a path of its own")
     if number == errno.ENOSPC or "No space left" in message or "File too large" in message:
         return DiskFull(
             name, f"has no disk space left ({message})", "free some space and try again; nothing was lost"

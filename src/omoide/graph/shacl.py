@@ -152,6 +152,7 @@ def _problems(results: Graph, shapes: Graph, strict: bool) -> Iterable[Validatio
 
     for result in results.subjects(URIRef(TYPE), URIRef(f"{_SHACL}ValidationResult")):
         incomplete = str(value_of(result, "sourceConstraintComponent")) in _INCOMPLETE_CONSTRAINTS
+        # The source of a result is the property shape, a blank node; its parent has the name.
         shape = shapes.value(predicate=URIRef(f"{_SHACL}property"), object=value_of(result, "sourceShape"))
         yield ValidationProblem(
             id=_id(str(value_of(result, "focusNode"))),

@@ -196,7 +196,7 @@ def _check_tokens(query: str) -> CheckedQuery:
     first = next((token for token in checked if token.kind != "space"), SparqlToken("space", ""))
     form = first.text.upper()
     if first.kind != "word" or form not in _FORMS:
-        raise InvalidQuery("is not a SELECT, ASK, CONSTRUCT or DESCRIBE", _READ_ONLY_REMEDY)
+        raise InvalidQuery("has no query form", _READ_ONLY_REMEDY)
     _check_size(checked)
     variables = frozenset(token.text[1:] for token in checked if token.kind == "variable")
     if len(variables) > MAX_VARIABLES:

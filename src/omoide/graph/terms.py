@@ -206,6 +206,7 @@ def _float_text(value: float) -> str:
 def _decimal_text(value: Decimal, field: str) -> str:
     if not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
         raise Invalid(field, f"is {value}", "pass a finite decimal")
+    # xsd:decimal has no exponent, and SPARQL reads digits without a point as an integer.
     text = f"{value:f}"
     return text if "." in text else f"{text}.0"
 
@@ -238,6 +239,7 @@ def _parse_datetime(text: str) -> datetime:
     match = _datetime(text)
     if match is None:
         raise ValueError("no moment")
+    # RDF allows any number of digits, Python microseconds; a time without a zone is read as UTC.
     fraction, zone = match.groups()
     normalized = text[:19] + (f".{fraction[:6].ljust(6, '0')}" if fraction else "") + (zone or "")
     value = datetime.fromisoformat(normalized)

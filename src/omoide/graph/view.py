@@ -132,6 +132,7 @@ class GraphCore:
     ) -> int:
         """Write a consistent snapshot of a scope to a file and return the number of memories."""
         check_instance(scope, "scope", kind=Scope)
+        # Ids first: whether a link leads outside the scope is unknown until all of it was seen.
         ids, seq = self._ids_in_scope(scope)
         if isinstance(target, (str, PathLike)):
             pages = _ScopePages(self._source, scope, ids, expected_seq=seq)
@@ -170,6 +171,7 @@ class GraphCore:
     def validate(self, scope: Scope, *, strict: bool) -> ValidationReport:
         """Validate the memories of a scope against the shapes of the ontology."""
         check_instance(scope, "scope", kind=Scope)
+        # One page, and therefore one consistent read of the store.
         return validate(
             _join_pages(_ScopePages(self._source, scope, None, page_size=NO_LIMIT)), strict=strict
         )
@@ -339,6 +341,7 @@ class GraphView:
         bound = {**bindings, **variables}
         prepared = await _run_in_thread(self.core.prepare, query, scope, graphs, bound, limit)
         seconds = self._timeout if timeout is None else timeout
+        # Oxigraph cannot be interrupted inside of this process; a request to a server can.
         if not isolated or self._remote:
             return await _run_in_thread(self.core.query, prepared, seconds)
         from omoide.graph.sandbox import run_in_process

@@ -99,6 +99,7 @@ def id_of(iri: str, prefix: str) -> str:
         name = unquote(iri.removeprefix(prefix), errors="strict") if iri.startswith(prefix) else iri
     except UnicodeDecodeError:
         name = ""
+    # IRIs of other programs may not be valid ids; a digest of them is stable when they are imported twice.
     if not name or len(name.encode()) > ids.MAX_BYTES or ids.has_control_characters(name):
         return f"iri_{sha256(iri.encode()).hexdigest()[:32]}"
     return name
@@ -208,6 +209,7 @@ def level_of(confidence: float) -> str:
 
 def most_specific(classes: set[str]) -> str | None:
     """Return the most specific memory type among several classes; None if there is none."""
+    # RDF written by others may state superclasses, too; the class with most ancestors is the narrowest.
     types = [name for name in TYPES.values() if CLASSES[name] in classes]
     return max(types, key=lambda name: len(supertypes(name)), default=None)
 

@@ -66,6 +66,7 @@ async def find(store: Any, id: str, scope: Scope) -> Entry | None:
 async def tombstone(store: Any, id: str, scope: Scope) -> Version | None:
     """Return the tombstone of an erased memory, in a store with history."""
     if isinstance(store, SupportsQuery):
+        # The last version of an erased memory has no entry, only the reason and the time.
         with suppress(NotFound):
             last = (await store.history(id, scope))[-1]
             return last if last.entry is None else None

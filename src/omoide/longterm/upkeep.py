@@ -148,6 +148,7 @@ async def _plan(
     # Stale memories are not recalled, and can be pruned as well.
     async for entry in queries.iter_entries(store, scope, Filter(include_stale=True), at=criteria.now):
         seen += 1
+        # Collected from all live memories, and not only from candidates: any of them may become stale.
         for premise in queries.premises(entry):
             dependents.setdefault(premise, []).append(entry.id)
         reasons = criteria.reasons(entry) if not only or _type_of(entry) in only else None

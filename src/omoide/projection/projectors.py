@@ -239,6 +239,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
         messages = [*messages_in(ctx.fresh, self.kinds)]
         if not messages:
             return memory
+        # The previous summary is summarized again with the new messages, in their order.
         text, first = self._previous_summary(memory, thread.id, ctx.since) or ("", messages[0].entry.seq)
         for start in range(0, len(messages), self.batch_size):
             part = [_to_buffer_message(message) for message in messages[start : start + self.batch_size]]

@@ -113,6 +113,7 @@ def extract(
     """
     check_str(text, "text")
     message_ref, now = f"{thread}:{check_count(seq, 'seq')}", clock.resolve(at)
+    # Tool results and system prompts are data and instructions, not statements of a person or an agent.
     if role not in SOURCES:
         return ()
     applied = RULES if rules is None else tuple(rules)

@@ -281,12 +281,13 @@ def _from_context(
     origins: Mapping[str, Evidence],
 ) -> PromotionCandidate:
     item_score = score_context_item(item, memory.access_log, now, policy.weights)
+    # The digest tells a changed value from an unchanged one without reading the store.
     previous, value_digest = marks.get(item.key), digest(item.value)
     entry = entry_from_item(item, memory.session_id, scope, item_score.total, previous, origins.get(item.key))
     if item.suggested_type is None:
         verdict, why = "untyped", f"{item.key!r} has no memory type; pass memory_type to promote it"
     elif previous is not None and previous.digest == value_digest:
-        verdict, why = "unchanged", f"stored already as memory {previous.id!r}"
+        verdict, why = "unchanged", f"memory {previous.id!r} has this value already"
     elif reaches(item_score.total, threshold):
         verdict, why = "promote", str(item_score)
     else:
@@ -298,6 +299,7 @@ def _from_context(
 
 
 def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float) -> PromotionCandidate:
+    # The scope of the run is the owner, whatever owner the item was made with.
     entry = item.entry.replace(
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,

@@ -92,6 +92,7 @@ class AccessLog(Record, frozen=True, kw_only=True):
             if not isinstance(access, AccessEvent):
                 raise WrongType(f"log[{at}]", "an AccessEvent", access)
             figures = _count_access(figures, access)
+        # Derived from the log and never stored (see EXCLUDED_FIELDS), so the two cannot disagree.
         set_field(self, "figures", figures)
         while len(self.log) > self.max_entries:
             self._drop_oldest()
@@ -336,6 +337,7 @@ def score(
     at, last = clock.resolve(now), clock.check(last_accessed, "last_accessed")
     count = check_count(access_count, "access_count")
     certainty = min(max(_check_finite(confidence, "confidence"), 0.0), 1.0)
+    # Whole minutes and no negative ones: a clock that was set back must not raise recency above 1.
     minutes = max(at - last, 0) // 60_000
     salience = DEFAULT_SALIENCE if type is None else SALIENCE.get(type, DEFAULT_SALIENCE)
     recency = 1 / (1 + minutes / weights.half_minutes)

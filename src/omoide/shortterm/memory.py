@@ -378,6 +378,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         the least important one is evicted, which may be the new one.
         """
         _check_item(item)
+        # A decision outranks a suggestion of the same memory.
         if any(decision.id == item.id for decision in self.agent_decisions):
             return self, ()
         items = (*_without(self.items, {item.id}), _with_suggested_by(item, "implicit"))
@@ -419,6 +420,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
 
     def update_score(self, id: str, score: float) -> Self:
         """Return the collection with another importance for an implicit item, clamped to 0 to 1."""
+        # Decisions keep their score of 1.
         items = tuple(item.with_score(score) if item.id == id else item for item in self.items)
         return self._with(items, self.agent_decisions)
 

@@ -274,6 +274,7 @@ def _metadata(context: ToolContext, type: str, key: str) -> dict[str, Any]:
 
 
 def _check_type(type: str) -> str:
+    # The root type says nothing about the kind of knowledge; the schema offers models only the others.
     if type == ROOT_TYPE:
         raise Invalid("type", f"is {type!r}", f"use one of {', '.join(memory_types.MEMORY_TYPES)}")
     return memory_types.check_memory_type(type)
