@@ -105,7 +105,7 @@ def test_what_no_longer_holds_is_marked(omoide: Run, answer: Answer) -> None:
     assert ids(answer, "--stale") == ["m3", "m2"]
     assert "(stale) Memory number 3." in omoide("list", "--stale").stdout
     shown = omoide("show", "m3").stdout
-    assert "m3 rests on m2 rests on m1: forgotten (wrong, " in shown
+    assert "m3 depends on m2 depends on m1: forgotten (wrong, " in shown
     omoide("forget", "m3")
     assert "(forgotten, stale) Memory number 3." in omoide("list", "--forgotten", "--stale").stdout
     checks = {check["name"]: check for check in answer("doctor", code=0)["checks"]}

@@ -23,9 +23,9 @@ def test_a_review_shows_what_needs_attention(omoide: Run, answer: Answer) -> Non
     omoide("remember", "Down.", "--id", "down", "--expires", "2d")
     shown = omoide("review").stdout
     assert [line for line in shown.splitlines() if line[0] not in " ├└│"] == [
-        "Contradictions", "No longer holds", "Open questions", "Expires soon",
+        "Contradictions", "Stale", "Open questions", "Expires soon",
     ]  # fmt: skip
-    assert "step rests on m3: forgotten (wrong, " in shown
+    assert "step depends on m3: forgotten (wrong, " in shown
     report = answer("review")
     assert [(one["one"]["id"], one["other"]["id"]) for one in report["conflicts"]] == [("m1", "m2")]
     assert [one["chains"][0]["path"] for one in report["stale"]] == [["step", "m3"]]

@@ -152,7 +152,7 @@ def test_any_data_set_can_be_brought_as_lines(written: Callable[[Any], Path]) ->
         (turn(at=-5), "line 2: at is -5"),
         (turn(mood="good"), "line 2 is no turn or question"),
         (turn(kind="question", evidence=["t9"]), "line 2 is no turn or question"),
-        ({"kind": "question", "conversation": "a", "text": "x", "evidence": ["t9"]}, "which is no turn"),
+        ({"kind": "question", "conversation": "a", "text": "x", "evidence": ["t9"]}, "unknown turn"),
     ],
     ids=[f"line-{at}" for at in range(9)],
 )

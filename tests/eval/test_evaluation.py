@@ -62,9 +62,9 @@ def test_the_rankings_can_be_kept(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["locomo", "--data", "absent.json"], "absent.json"),
-        (["locomo", "--data", str(CONVERSATIONS)], "is not the file of LoCoMo"),
+        (["locomo", "--data", str(CONVERSATIONS)], "is not a LoCoMo file"),
         (["jsonl", "--data", str(CONVERSATIONS), "--limit", "5"], "limit is 5"),
-        (["jsonl", "--data", str(CONVERSATIONS), "--questions", "0"], "holds no question"),
+        (["jsonl", "--data", str(CONVERSATIONS), "--questions", "0"], "contains no question"),
         (["jsonl", "--data", str(CONVERSATIONS), "--store", "ftp://x"], "ftp"),
         (["jsonl", "--data", str(CONVERSATIONS), "--embedder", "nonsense"], "nonsense"),
     ],

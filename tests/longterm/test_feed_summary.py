@@ -115,5 +115,5 @@ async def test_a_store_that_cannot_tell_says_so() -> None:
     """A store without links or uses is refused by name."""
     with pytest.raises(Invalid, match="cannot relate"):
         await queries.linked_pairs(object(), [], SHOP, "contradicts")
-    with pytest.raises(Invalid, match="cannot tell"):
+    with pytest.raises(Invalid, match="cannot count the uses"):
         await queries.use_counts(object(), [], SHOP)

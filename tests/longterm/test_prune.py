@@ -37,7 +37,7 @@ async def test_a_dry_run_changes_nothing(store: Any) -> None:
     assert (ids(report), report.kept, report.pruned, report.dry_run) == (["old"], 1, (), True)
     assert report.candidates[0].reasons == ("40 days old",)
     assert (await store.get("old", SHOP)).superseded_by is None
-    assert "1 memories would go, 1 stay" in str(report)
+    assert "1 memories would be pruned, 1 stay" in str(report)
 
 
 async def test_what_is_pruned_is_forgotten_with_the_reason_and_can_come_back(store: Any) -> None:
@@ -114,7 +114,7 @@ async def test_what_would_no_longer_hold_is_named(store: Any) -> None:
     await aged(store, "conclusion", 1, on=["premise"])
     report = await prune(store, SHOP, older_than_ms=30 * DAY, now=NOW)
     assert report.candidates[0].supports == ("conclusion",)
-    assert "conclusion rests on it" in str(report)
+    assert "conclusion depends on it" in str(report)
     await prune(store, SHOP, older_than_ms=30 * DAY, now=NOW, dry_run=False)
     assert (await store.get("conclusion", SHOP)).stale
 
@@ -125,7 +125,7 @@ async def test_the_oldest_go_first_and_no_more_than_allowed(store: Any) -> None:
         await aged(store, f"m{at}", 50 - at)
     report = await prune(store, SHOP, older_than_ms=DAY, now=NOW, limit=2, dry_run=False)
     assert (report.pruned, report.cut) == (("m0", "m1"), 3)
-    assert "3 more could go" in str(report)
+    assert "3 above the limit" in str(report)
     again = await prune(store, SHOP, older_than_ms=DAY, now=NOW, dry_run=False)
     assert again.pruned == ("m2", "m3", "m4")
 

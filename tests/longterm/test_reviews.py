@@ -45,7 +45,7 @@ async def test_everything_that_needs_attention_is_shown(store: Any) -> None:
     assert [entry.id for entry in report.expiring] == ["soon"]
     assert not report.cut
     told = str(report)
-    for words in ("Use MySQL.", "conclusion rests on premise: forgotten (wrong", "Which licence is it?"):
+    for words in ("Use MySQL.", "conclusion depends on premise: forgotten (wrong", "Which licence is it?"):
         assert words in told
 
 

@@ -41,8 +41,8 @@ async def test_the_way_to_the_premise_is_told_with_reason_and_time(store: Any) -
     assert chain == Chain(
         path=("m3", "m2", "m1", "m0"), cause="superseded", by="new", reason="measured again", at=7_000
     )
-    told = "m3 rests on m2 rests on m1 rests on m0: superseded by new (measured again, 1970-01-01 00:00)"
-    assert str(chain) == told
+    path, cause = "m3 depends on m2 depends on m1 depends on m0", "superseded by new"
+    assert str(chain) == f"{path}: {cause} (measured again, 1970-01-01 00:00)"
     await store.reinstate("m0", SHOP)
     assert await why_stale(store, "m3", SHOP) == ()
 

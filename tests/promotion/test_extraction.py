@@ -174,8 +174,8 @@ def test_rules_can_be_replaced() -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"pattern": "("}, "pattern is no regular expression"),
-        ({"unless": "["}, "unless is no regular expression"),
+        ({"pattern": "("}, "pattern is not a valid regular expression"),
+        ({"unless": "["}, "unless is not a valid regular expression"),
         ({"type": "rumour"}, "type is 'rumour'"),
         ({"confidence": 7}, "confidence is 7"),
         ({"roles": ["tool"]}, "roles is 'tool'"),

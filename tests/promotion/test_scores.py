@@ -103,7 +103,7 @@ def test_a_score_says_what_made_it() -> None:
     assert sum(part.contribution for part in found.parts) == pytest.approx(found.total)
     assert str(found) == (
         "0.610 = recency 0.50 × 0.2 = 0.100 (used 30 min ago) + frequency 0.20 × 0.3 = 0.060 (used 2 times)"
-        " + confidence 0.80 × 0.25 = 0.200 (80% sure)"
+        " + confidence 0.80 × 0.25 = 0.200 (confidence 80%)"
         " + salience 1.00 × 0.25 = 0.250 (an architectural decision)"
     )
     assert "(used within the last minute)" in str(score(0, 1, 1.0, None, 0))

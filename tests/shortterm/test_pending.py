@@ -103,7 +103,7 @@ def test_other_names_are_known_too() -> None:
         ({"content": " "}, "content is empty"),
         ({"memory_type": None}, "type is missing"),
         ({"memory_type": "rumour"}, "type is 'rumour'"),
-        ({"memory_type": "fact", "type": "risk"}, "type is not what type is|memory_type is not what type is"),
+        ({"memory_type": "fact", "type": "risk"}, "type differs from type|memory_type differs from type"),
         ({"confidence": None}, "confidence is missing"),
         ({"confidence": 2}, "confidence is 2"),
         ({"source_type": None}, "source is missing"),

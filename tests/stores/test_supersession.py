@@ -149,6 +149,6 @@ async def test_a_model_is_told_that_its_replacement_does_not_hold(
         spec = AgentSpec.new(id="ada", memory={"scope": "agent"}, tools=memory_tools())
         await turn(spec, "Tidy up.", llm=model, memory_store=store, session_id="s1")
         told = [one.content for one in model.prompts[-1].messages if one.role == "tool"]
-        assert "It is recalled no more." in told[0]
+        assert "It is not recalled any more." in told[0]
         assert "'b', which is superseded itself" in told[1]
         assert (await store.get("a", ADA)).superseded_by is None

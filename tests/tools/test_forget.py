@@ -22,7 +22,7 @@ async def test_forgetting_without_a_replacement_forgets(store: Any) -> None:
     assert answer == {
         "forgotten": True,
         "memory_id": "one",
-        "message": "It is recalled no more.",
+        "message": "It is not recalled any more.",
         "reason": "It is green.",
         "at": "2023-11-14T22:13:20Z",
     }

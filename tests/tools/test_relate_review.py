@@ -35,7 +35,7 @@ async def test_what_is_derived_falls_with_its_premise(store: Any) -> None:
     await asked(store, "forget", {"memory_id": "premise", "reason": "wrong"})
     (stale,) = (await asked(store, "review"))["stale"]
     assert stale["id"] == "conclusion"
-    assert "conclusion rests on premise: forgotten (wrong" in stale["why"][0]
+    assert "conclusion depends on premise: forgotten (wrong" in stale["why"][0]
 
 
 @pytest.mark.parametrize(

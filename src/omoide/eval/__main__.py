@@ -41,16 +41,16 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command-line arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m omoide.eval",
-        description="Write conversations into a store, ask questions, and count where the answers stand.",
+        description="Write conversations to a store, recall questions, and measure the ranking of answers.",
     )
-    parser.add_argument("form", choices=sorted(LOADERS), help="what the data file is")
+    parser.add_argument("form", choices=sorted(LOADERS), help="format of the data file")
     parser.add_argument("--data", required=True, type=Path, help="the data file")
-    parser.add_argument("--store", help="the URL of the store to use (default: a temporary SQLite file)")
+    parser.add_argument("--store", help="URL of the store (default: a temporary SQLite file)")
     parser.add_argument("--embedder", default="auto", help="auto, minilm, static, none or provider:model")
-    parser.add_argument("--limit", type=int, default=20, help="how many entries to recall (20 or more)")
+    parser.add_argument("--limit", type=int, default=20, help="number of entries to recall (20 or more)")
     parser.add_argument("--limit-conversations", type=int, metavar="N", help="take the first N conversations")
     parser.add_argument("--questions", type=int, metavar="N", help="ask the first N questions of each")
-    parser.add_argument("--details", type=Path, metavar="FILE", help="write each question's ranking there")
+    parser.add_argument("--details", type=Path, metavar="FILE", help="write the ranking per question to FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -135,7 +135,7 @@ def load_jsonl(path: Path) -> Dataset:
                 f"{path.name}, line {number}: {error.field}", error.problem, error.remedy
             ) from error
     if not turns:
-        raise Invalid(path.name, "holds no turns", _LINE_REMEDY)
+        raise Invalid(path.name, "contains no turns", _LINE_REMEDY)
     return build_dataset(
         path.stem, ((name, turns.get(name, []), questions.get(name, [])) for name in turns | questions)
     )
@@ -161,9 +161,10 @@ def build_dataset(
             if unknown := [ref for ref in question.evidence if ref not in turn_ids]:
                 raise Invalid(
                     f"question {question.text!r}",
-                    f"names {unknown[0]!r}, which is no turn",
+                    f"names the unknown turn {unknown[0]!r}",
                     "name turns by id",
                 )
+        # Without evidence no metric is defined; such questions are counted, and not scored as misses.
         answered = tuple(question for question in questions if question.evidence)
         skipped = len(questions) - len(answered)
         conversations.append(
@@ -223,7 +224,7 @@ def load_locomo(path: Path) -> Dataset:
         return build_dataset("locomo", [_parse_conversation(sample) for sample in samples])
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
         raise Invalid(
-            path.name, f"is not the file of LoCoMo ({error!r})", "pass locomo10.json, or use the jsonl form"
+            path.name, f"is not a LoCoMo file ({error!r})", "pass locomo10.json, or use the jsonl form"
         ) from error
 
 
@@ -242,6 +243,7 @@ def _parse_conversation(sample: dict[str, Any]) -> tuple[str, list[DatasetTurn],
 
 
 def _parse_turns(conversation: dict[str, Any]) -> Iterator[DatasetTurn]:
+    # As numbers: session_10 comes after session_9.
     numbers = sorted(int(match[1]) for key in conversation if (match := _SESSION.fullmatch(key)))
     for number in numbers:
         started_at = parse_locomo_time(conversation[f"session_{number}_date_time"])
@@ -252,13 +254,14 @@ def _parse_turns(conversation: dict[str, Any]) -> Iterator[DatasetTurn]:
                 text=turn["text"] + (f" [image: {caption}]" if caption else ""),
                 session=f"session_{number}",
                 speaker=turn["speaker"],
-                at=started_at
-                + position * 1000,  # only sessions are dated; a second apart keeps the turns in order
+                # Only sessions are dated; a second between turns keeps them in order.
+                at=started_at + position * 1000,
             )
 
 
 def parse_evidence(references: list[str], turn_ids: set[str]) -> tuple[str, ...]:
     """Return the ids of the turns that LoCoMo's evidence names, each once."""
+    # `int` removes leading zeros: D30:05 is the turn D30:5.
     ids = (f"D{int(session)}:{int(turn)}" for part in references for session, turn in _REF.findall(part))
     return tuple(dict.fromkeys(ref for ref in ids if ref in turn_ids))
 

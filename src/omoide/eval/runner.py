@@ -40,6 +40,7 @@ def measure(ranked: Sequence[str], gold: Iterable[str]) -> dict[str, float]:
     relevant = frozenset(gold)
     ranks = [rank for rank, id in enumerate(ranked, 1) if id in relevant]
     hits = {k: sum(rank <= k for rank in ranks) for k in (5, 10, 20)}
+    # nDCG with binary relevance: the ideal ranking has all relevant ids first.
     ideal = sum(1 / log2(rank + 1) for rank in range(1, min(len(relevant), 10) + 1))
     return {
         **{f"R@{k}": hits[k] / len(relevant) for k in hits},
@@ -63,6 +64,7 @@ def first_occurrences(ranked: Iterable[str | None]) -> list[str]:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least this share of the values do not exceed."""
+    # The nearest-rank method, without interpolation.
     ordered = sorted(values)
     return ordered[max(ceil(len(ordered) * share) - 1, 0)]
 
@@ -104,6 +106,7 @@ def write_turns(data: Dataset, core: Any, progress: EvalProgress) -> float:
 def to_entries(conversation: DatasetConversation) -> Iterator[Entry]:
     """Yield the entries for the turns of a conversation."""
     for turn, position in zip(conversation.turns, session_positions(conversation.turns), strict=True):
+        # Turns of a session are messages of a thread, so that recall can use their neighbours and speakers.
         message = None
         if turn.session is not None:
             message = MessageRef(thread=turn.session, seq=position, role=turn.role, speaker=turn.speaker)
@@ -133,6 +136,7 @@ def ask_questions(data: Dataset, core: Any, limit: int, progress: EvalProgress) 
 def _run_question(
     conversation: DatasetConversation, question: DatasetQuestion, core: Any, limit: int
 ) -> QuestionResult:
+    # Only this recall is timed; ranking sessions takes another one.
     request = _recall_request(conversation, question, limit)
     started = perf_counter()
     result = core.recall(request)
@@ -152,6 +156,7 @@ def _recall_request(
     conversation: DatasetConversation, question: DatasetQuestion, limit: int
 ) -> RecallRequest:
     at = question.at
+    # Asked after the last turn, so that "last week" is relative to the time of the conversation.
     if at is None and any(turn.at is not None for turn in conversation.turns):
         at = max(turn.at for turn in conversation.turns if turn.at is not None) + QUESTION_DELAY_MS
     when: RecallFields = {} if at is None else {"at": at}
@@ -164,6 +169,7 @@ def _session_metrics(
 ) -> dict[str, float] | None:
     sessions = {turn.id: turn.session for turn in conversation.turns if turn.session is not None}
     gold = {sessions[ref] for ref in question.evidence if ref in sessions}
+    # With a single session every ranking of sessions is right.
     if len(set(sessions.values())) < 2 or not gold:
         return None
     entries = core.recall(_recall_request(conversation, question, SESSION_LIMIT)).entries
@@ -274,7 +280,7 @@ def evaluate(
         form: The format of the file, `locomo` or `jsonl`.
         path: The data file.
         store: The URL of a store; a temporary SQLite file if left out.
-        embedder: What `open_store` takes as an embedder.
+        embedder: The embedder, as passed to `open_store`.
         limit: Entries to recall per question, at least 20.
         conversations: Use only the first so many conversations.
         questions: Ask only the first so many questions of each conversation.
@@ -289,10 +295,10 @@ def evaluate(
     if form not in LOADERS:
         raise Invalid("form", f"is {form!r}", f"use one of {', '.join(LOADERS)}")
     if limit < 20:
-        raise Invalid("limit", f"is {limit}", "pass 20 or more, for R@20 looks that far")
+        raise Invalid("limit", f"is {limit}", "pass 20 or more, as R@20 requires")
     data = datasets.truncate_dataset(LOADERS[form](Path(path)), conversations, questions)
     if not any(conversation.questions for conversation in data.conversations):
-        raise Invalid(Path(path).name, "holds no question with evidence", "add questions that name turns")
+        raise Invalid(Path(path).name, "contains no question with evidence", "add questions that name turns")
     with open_core(store, embedder) as core:
         seconds = write_turns(data, core, progress)
         answers = ask_questions(data, core, limit, progress)
@@ -315,6 +321,7 @@ def open_core(store: str | None, embedder: Any) -> Iterator[Any]:
     """Open the synchronous core of a store, and close it afterwards; a temporary one is removed."""
     with TemporaryDirectory(prefix="omoide-eval-") as folder:
         url = store or f"sqlite:///{Path(folder).absolute().as_posix()}/eval.db"
+        # The synchronous core, so that latency is that of recall without an event loop or thread.
         core = open_store(url, embedder=embedder).sync
         try:
             yield core

@@ -6,7 +6,7 @@ and imports, exports and validates RDF.
 `view` is the public interface and `sync` keeps the graph up to date with its store. `backend` is the protocol
 that `oxigraph` (embedded) and `endpoint` (SPARQL server) implement. `sparql` checks queries and binds values;
 `sandbox` and `worker` run a query in its own process. `serializer`, `parser` and `files` convert memories to
-and from RDF; `vocabulary`, `ontology` and `shacl` hold names, meaning and shapes.
+and from RDF; `vocabulary`, `ontology` and `shacl` define IRIs, classes and shapes.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class GraphBackend(Protocol):
         """
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
-        """Return where the subjects are described, among the graphs with these prefixes."""
+        """Return the graphs with these prefixes in which the subjects are described."""
 
     def copy_graphs(self, sources: Sequence[str], target: str) -> None:
         """Replace a graph by the union of several graphs."""
@@ -144,6 +144,7 @@ def delete_steps(subjects: Iterable[GraphSubject], owned: Iterable[GraphSubject]
     steps = [
         f"DELETE WHERE {{ GRAPH {iri_ref(graph)} {{ {iri_ref(node)} ?p ?o }} }}" for graph, node in subjects
     ]
+    # The steps of an update run in order, so the filter no longer sees references from deleted subjects.
     for graph, node in owned:
         triples = f"GRAPH {iri_ref(graph)} {{ {iri_ref(node)} ?p ?o"
         unreferenced = f"FILTER NOT EXISTS {{ ?any ?names {iri_ref(node)} }}"
@@ -163,6 +164,7 @@ def insert_step(graph: str, triples: Iterable[str]) -> str:
 
 def copy_steps(sources: Sequence[str], target: str) -> list[str]:
     """Return the updates that replace a graph by the union of several graphs."""
+    # Without SILENT, dropping a graph that does not exist is an error in SPARQL.
     steps = [f"DROP SILENT GRAPH {iri_ref(target)}"]
     if sources:
         pattern = f"{{ VALUES ?g {{ {' '.join(map(iri_ref, sources))} }} GRAPH ?g {{ ?s ?p ?o }} }}"
@@ -179,6 +181,8 @@ def usage_steps(prefixes: Iterable[str], uses: Iterable[tuple[str, str, str]]) -
     """Return the updates that set the access counts of memories in all graphs with these prefixes."""
     counted = [*uses]
     in_graphs = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
+    # Two updates, because a memory without counts would not match the pattern of a combined one. The type
+    # restricts the insertion to graphs that describe the memory.
     count, last = f"<{JIDO}accessCount>", f"<{JIDO}lastAccessed>"
     memories = " ".join(iri_ref(iri) for iri, _, _ in counted)
     rows = " ".join(f"({iri_ref(iri)} {number} {at})" for iri, number, at in counted)
@@ -198,6 +202,7 @@ def state_iri(namespace: str) -> str:
 def state_steps(namespace: str, state: SyncState) -> list[str]:
     """Return the updates that store the sync state of a namespace."""
     subject = state_iri(namespace)
+    # The names are part of the data format; they stay if a field is renamed.
     facts = (
         ("life", state.generation),
         ("seq", str(state.seq)),
@@ -236,6 +241,7 @@ def with_dataset(bound: BoundQuery, default_graphs: Sequence[str], named_graphs:
 def with_limit(bound: BoundQuery, limit: int) -> BoundQuery:
     """Return the query with a LIMIT of at most `limit`."""
     tokens = list(bound.tokens)
+    # Only the outermost level counts: a subquery, in braces, has a LIMIT of its own.
     depth = 0
     end = len(tokens)
     for at, token in enumerate(tokens):
@@ -245,18 +251,18 @@ def with_limit(bound: BoundQuery, limit: int) -> BoundQuery:
         if token.text.upper() == "LIMIT":
             number = next((n for n in range(at + 1, len(tokens)) if tokens[n].kind != "space"), at)
             if not tokens[number].text.isdecimal():
-                raise InvalidQuery("has a LIMIT without a number", "say how many rows you want")
+                raise InvalidQuery("has a LIMIT without a number", "write a number after LIMIT")
             if int(tokens[number].text) > limit:
                 tokens[number] = SparqlToken("number", str(limit))
             return BoundQuery(bound.form, tuple(tokens), bound.hidden)
-        if token.text.upper() == "VALUES":
+        if token.text.upper() == "VALUES":  # in the grammar a final VALUES follows LIMIT
             end = at
     tokens.insert(end, SparqlToken("inserted", f" LIMIT {limit} "))
     return BoundQuery(bound.form, tuple(tokens), bound.hidden)
 
 
 def describe_targets(bound: BoundQuery) -> tuple[list[str], BoundQuery | None]:
-    """Return what a DESCRIBE asks about: the IRIs that it names, and a SELECT for the others, if any."""
+    """Return the IRIs that a DESCRIBE names, and a SELECT for the subjects of its pattern, if any."""
     start = next(at for at, token in enumerate(bound.tokens) if token.kind == "word")
     end = _where_index(bound.tokens, start + 1)
     header = bound.tokens[start + 1 : end]
@@ -271,6 +277,7 @@ def describe_targets(bound: BoundQuery) -> tuple[list[str], BoundQuery | None]:
 def _dataset_index(bound: BoundQuery) -> int:
     tokens = bound.tokens
     start = next(at for at, token in enumerate(tokens) if token.kind == "word") + 1
+    # FROM follows the projection of SELECT and the template of CONSTRUCT; ASK has neither.
     if bound.form == "ASK":
         return start
     if bound.form == "CONSTRUCT":

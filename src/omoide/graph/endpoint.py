@@ -88,6 +88,7 @@ class SparqlEndpoint:
         self._host, self._port, self._secure = host, port, parts.scheme == "https"
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         netloc = f"[{host}]" if ":" in host else host
+        # Shown in errors and logs, so without user, password and query string.
         self.name = f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{parts.path}"
         self._headers = {"User-Agent": "omoide", **_authorization(parts.username, parts.password)}
         self._headers.update(_check_headers(headers or {}))
@@ -106,9 +107,8 @@ class SparqlEndpoint:
             connection = self._connection(timeout)
             try:
                 connection.connect()
-                raw_socket = (
-                    connection.sock
-                )  # the connection lets go of it when it has the head of the answer
+                # Kept to adjust its timeout: the connection may drop it once the response has begun.
+                raw_socket = connection.sock
                 connection.request("POST", self._target, text.encode(), headers)
                 with connection.getresponse() as response:
                     body = self._read_body(raw_socket, response, deadline)
@@ -142,6 +142,7 @@ class SparqlEndpoint:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
+            # The timeout of a socket applies to each read; a slow server could exceed the deadline.
             connection_socket.settimeout(remaining)
             chunk = response.read1(_CHUNK_BYTES)
             if not chunk:
@@ -152,12 +153,14 @@ class SparqlEndpoint:
                     self.name, f"answers with more than {self._max_bytes} bytes", "ask for less, or use LIMIT"
                 )
             chunks.append(chunk)
+        # Unlike `read`, `read1` does not raise if the body ends early; `length` is what is missing.
         if response.length:
-            raise EndpointFailed(self.name, "broke off in the middle of its answer", "try again")
+            raise EndpointFailed(self.name, "broke off in the middle of its response", "try again")
         return b"".join(chunks)
 
     @contextmanager
     def _map_errors(self, timeout: float) -> Iterator[None]:
+        # TimeoutError and SSLError are subclasses of OSError, and have to come first.
         try:
             yield
         except StoreFailed:
@@ -179,11 +182,11 @@ class SparqlEndpoint:
         detail = "" if media_type == "text/html" else f": {_excerpt(body)}"
         match status:
             case 300 | 301 | 302 | 303 | 307 | 308:
-                return EndpointFailed(self.name, "has moved to another place", "use the URL it has moved to")
+                return EndpointFailed(self.name, "has moved to another URL", "use the URL it redirects to")
             case 401 | 403 | 407:
-                return EndpointFailed(self.name, f"does not let us in ({status})", "check user and password")
+                return EndpointFailed(self.name, f"denies access ({status})", "check user and password")
             case 408 | 504:
-                return QueryStopped(self.name, f"gave up ({status}){detail}", "ask for less")
+                return QueryStopped(self.name, f"timed out ({status}){detail}", "ask for less")
             case 429 | 503:
                 return EndpointFailed(self.name, f"is too busy ({status})", "try again later")
             case _:
@@ -202,7 +205,7 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
         if not (isinstance(name, str) and isinstance(value, str)):
             raise WrongType("headers", "a mapping of text to text", headers)
         if not (name + value).isprintable() or not name.isascii() or ":" in name or not name.strip():
-            raise Invalid("headers", f"has {name[:40]!r}, which is no header", "use printable text")
+            raise Invalid("headers", f"contains the invalid header {name[:40]!r}", "use printable text")
     return dict(headers)
 
 
@@ -213,9 +216,9 @@ def _excerpt(body: bytes) -> str:
 
 _JSON = "application/sparql-results+json"
 _NTRIPLES = "application/n-triples"
-_MAX_UPDATE_CHARS = 500_000  # characters in one update
+_MAX_UPDATE_CHARS = 500_000  # in one update
 _MAX_UPDATE_STEPS = 50  # in one update: servers that parse steps recursively run out of stack
-_MAX_NAMES = 200  # names in one query
+_MAX_NAMES = 200  # IRIs in one query
 _NO_LIMIT = 1 << 62
 
 T = TypeVar("T")
@@ -254,6 +257,7 @@ class EndpointBackend:
         timeout: float | None = None,
     ) -> Answer:
         """Return the result of a query over these graphs and no others."""
+        # Parsed locally first, so that a syntax error is the same on every backend and costs no request.
         bound = check_syntax(prepare_query(query, bindings, limit))
         seconds = self._timeout if timeout is None else check_timeout(timeout)
         try:
@@ -284,7 +288,7 @@ class EndpointBackend:
             self._update(usage_steps(prefixes, uses))
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
-        """Return where the subjects are described, among the graphs with these prefixes."""
+        """Return the graphs with these prefixes in which the subjects are described."""
         in_graphs = " || ".join(f"STRSTARTS(STR(?g), {quote_string(prefix)})" for prefix in prefixes)
         described: list[GraphSubject] = []
         for chunk in _chunks(dict.fromkeys(subjects), _MAX_NAMES):
@@ -336,6 +340,8 @@ class EndpointBackend:
             return _query_empty_graph(bound, limit)
         if bound.form == "DESCRIBE":
             return self._describe(bound, dataset, limit, timeout)
+        # One row more tells whether the result was cut. The LIMIT of a CONSTRUCT counts solutions and not
+        # triples, so its result is cut after it was read.
         if bound.form == "SELECT":
             bound = with_limit(bound, limit + 1)
         return self._execute(with_dataset(bound, *dataset), limit, timeout)
@@ -381,6 +387,7 @@ class EndpointBackend:
         self, pairs: Iterable[GraphSubject]
     ) -> tuple[list[GraphSubject], list[GraphSubject]]:
         """Return those subjects that are described, and the nodes that they own."""
+        # One query finds subjects and owned nodes, so that updates name only what exists.
         existing: dict[GraphSubject, None] = {}
         owned: dict[GraphSubject, None] = {}
         is_owned = " || ".join(f"STRSTARTS(STR(?o), {quote_string(prefix)})" for prefix in OWNED_PREFIXES)
@@ -429,6 +436,7 @@ def _insert_steps(rdf: str | bytes, graph_name: str | None) -> Iterator[str]:
         for quad in engine.parse(rdf, format=format):
             graph, term = graph_name or quad.graph_name.value, from_oxigraph(quad.object)
             start = f"{quad.subject} {quad.predicate}"
+            # Such a term is computed by an expression, which a VALUES table cannot contain.
             if is_ambiguous(term):
                 binding = f"WHERE {{ BIND({to_expression(term)} AS ?o) }}"
                 yield f"INSERT {{ GRAPH {iri_ref(graph)} {{ {start} ?o }} }} {binding}"

@@ -100,6 +100,8 @@ class OxigraphBackend:
                     steps += starmap(insert_step, self._triples_by_graph(data, format, graph_name).items())
                     store.update(";\n".join(steps))
                 else:
+                    # With nothing to delete, the data need not be rewritten as an update. `lenient` skips
+                    # the validation of IRIs and literals, which the serializer writes correctly.
                     graph = None if graph_name is None else self._node(graph_name)
                     store.load(data, format=format, lenient=True, to_graph=graph)
             except SyntaxError as error:
@@ -111,7 +113,7 @@ class OxigraphBackend:
             self._update(usage_steps(prefixes, uses))
 
     def find_subjects(self, subjects: Sequence[str], prefixes: Sequence[str]) -> list[GraphSubject]:
-        """Return where the subjects are described, among the graphs with these prefixes."""
+        """Return the graphs with these prefixes in which the subjects are described."""
         starts = tuple(prefixes)
         with map_oxigraph_errors(self.name):
             store = self._require_store()
@@ -135,6 +137,7 @@ class OxigraphBackend:
         """Return the names of all graphs that are not empty, sorted."""
         with map_oxigraph_errors(self.name):
             store = self._require_store()
+            # Oxigraph keeps the names of graphs that became empty.
             names = sorted(str(node.value) for node in store.named_graphs())
             return [name for name in names if name.startswith(prefix) and self._has_triples(store, name)]
 
@@ -169,6 +172,7 @@ class OxigraphBackend:
     def close(self) -> None:
         """Release the store; files on disk stay."""
         with self._lock:
+            # Oxigraph has no close: it releases its files with the last reference.
             self._store = None
 
     def _require_store(self) -> Store:

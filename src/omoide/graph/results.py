@@ -166,6 +166,7 @@ def distinct(triples: Iterable[Triple]) -> Iterator[Triple]:
             yield triple
 
 
+# The results format of SPARQL 1.1 has no type for quoted triples; they are written as text.
 _JSON_TERM_TYPES = {"iri": "uri", "literal": "literal", "blank": "bnode", "triple": "literal"}
 
 
@@ -191,7 +192,7 @@ def load_oxigraph() -> Any:
     try:
         return import_module("pyoxigraph")
     except ImportError as error:
-        raise MissingExtra("a graph of knowledge", "graph") from error
+        raise MissingExtra("the RDF graph", "graph") from error
 
 
 def check_syntax(bound: BoundQuery) -> BoundQuery:
@@ -237,11 +238,12 @@ def oxigraph_error(error: OSError | RuntimeError, name: str) -> StoreFailed:
     """Return the Omoide error for an error of Oxigraph."""
     message = str(error)
     number = error.errno if isinstance(error, OSError) else None
+    # Oxigraph reports errors of its storage as text only, so the message decides.
     if "lock" in message.lower() and ("unavailable" in message or "No locks" in message):
-        return Busy(name, "is open elsewhere", "close it there, or give each process a path of its own")
+        return Busy(name, "is open already", "close it first, or give each process a path of its own")
     if number == errno.ENOSPC or "No space left" in message or "File too large" in message:
         return DiskFull(
-            name, f"has no room left ({message})", "free some space and try again; nothing was lost"
+            name, f"has no disk space left ({message})", "free some space and try again; nothing was lost"
         )
     if isinstance(error, PermissionError) or "Permission denied" in message or "Read-only" in message:
         return ReadOnly(name, f"cannot be written to ({message})", "check the permissions of its folder")
@@ -249,7 +251,7 @@ def oxigraph_error(error: OSError | RuntimeError, name: str) -> StoreFailed:
         return Corrupted(
             name, f"is damaged ({message})", "remove its folder: it is built again from the store"
         )
-    return StoreFailed(name, f"failed ({message})", "check that its folder exists and is yours")
+    return StoreFailed(name, f"failed ({message})", "check that its folder exists and belongs to you")
 
 
 class Deadline:
@@ -267,7 +269,7 @@ class Deadline:
             if self._at is not None and time.monotonic() > self._at:
                 raise QueryStopped(
                     self._name,
-                    f"was asked something that took longer than {self._timeout} s",
+                    f"took longer than {self._timeout} s",
                     "ask for less, or allow more time",
                 )
             yield item
@@ -278,7 +280,8 @@ def to_answer(result: Any, bound: BoundQuery, limit: int, deadline: Deadline) ->
     try:
         return _collect_answer(result, bound, limit, deadline)
     except QueryStopped as stopped:
-        # What Oxigraph gave must be let go of in this thread, so nothing may hold on to it.
+        # Oxigraph's objects must be released in this thread, but the traceback of this error refers to them:
+        # they are dropped here, and a new error is raised outside of the handler.
         reason = stopped.store, stopped.problem, stopped.remedy
         result = None
     raise QueryStopped(*reason)
@@ -296,6 +299,7 @@ def _collect_answer(result: Any, bound: BoundQuery, limit: int, deadline: Deadli
             )
             return Answer(kind="rows", variables=variables, rows=rows[:limit], truncated=len(rows) > limit)
         case "CONSTRUCT" | "DESCRIBE":
+            # A graph is a set, but an engine may return a triple once per solution.
             triples_found = distinct(map(_triple, deadline.iterate(result)))
             triples = tuple(islice(triples_found, limit + 1))
             return Answer(kind="triples", triples=triples[:limit], truncated=len(triples) > limit)
@@ -377,8 +381,9 @@ def _term(cell: _Cell) -> RDFTerm:
             return RDFTerm("iri", _text(cell.value))
         case "bnode":
             return RDFTerm("blank", _text(cell.value).removeprefix("_:"))
-        case "literal" | "typed-literal":
+        case "literal" | "typed-literal":  # the latter in drafts of the format, and in some servers
             if cell.language is not None:
+                # Language tags ignore case; Oxigraph writes them in lower case, too.
                 direction = "" if cell.direction is None else f"--{cell.direction}"
                 return RDFTerm("literal", _text(cell.value), None, f"{cell.language.lower()}{direction}")
             datatype = None if cell.datatype == f"{XSD}string" else cell.datatype

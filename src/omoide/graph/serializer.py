@@ -1,7 +1,7 @@
 """Serialize entries to RDF triples.
 
 Triples are written as text, N-Triples for the named graph of each owner, because that is several times faster
-than building terms. Everything that an entry holds is written, so that parsing returns the same entry. All
+than building terms. All fields of an entry are written, so that parsing returns the same entry. All
 triples have the memory as subject except those of its evidence: an evidence node may serve several memories
 of a graph, and is deleted with the last `derivedFrom` that points to it.
 """
@@ -89,7 +89,7 @@ def triples_by_graph(
 
 def triples_to_nquads(triples: Mapping[str, str]) -> str:
     """Return the N-Triples of several graphs as N-Quads."""
-    # Each line ends so, and no literal holds a line feed.
+    # Every triple ends with LINE_END, and literals contain no line feed.
     return "".join(text.replace(LINE_END, f" <{graph}>{LINE_END}") for graph, text in triples.items())
 
 
@@ -205,6 +205,7 @@ def _type_facets(entry: Entry) -> list[str]:
         if value is not None:
             object_term = string_literal(value) if facet.choices is None else f"<{value}>"
             properties.append(f"<{JIDO}{facet.property}> {object_term}")
+    # An entry without a type has the same class; this literal distinguishes them.
     if entry.type == ROOT_TYPE:
         properties.append(f'<{JIDO}memoryType> "{ROOT_TYPE}"')
     if entry.type == "task":
@@ -214,6 +215,7 @@ def _type_facets(entry: Entry) -> list[str]:
 
 def _tags(tags: tuple[str, ...]) -> list[str]:
     properties = [f"<{JIDO}tag> {string_literal(tag)}" for tag in tags]
+    # Triples have no order: sorted tags need none, any other order is stored.
     if list(tags) != sorted(tags):
         properties.append(f"<{JIDO}tagOrder> {string_literal(_json(tags).decode())}")
     return properties
@@ -233,6 +235,7 @@ def _message_ref(message: MessageRef) -> list[str]:
 
 def _links(links: Sequence[Link]) -> list[str]:
     properties = [f"<{property_of(link.relation)}> <{memory_iri(link.target)}>" for link in links]
+    # A triple has no timestamp, so those of all links are one literal.
     times = [[link.relation, link.target, link.created_at] for link in links]
     return [*properties, f"<{JIDO}linkTimes> {string_literal(_json(times).decode())}"]
 
@@ -246,6 +249,7 @@ def _access_counts(access: Access) -> list[str]:
 
 def _evidence_nodes(evidence: tuple[Evidence, ...], properties: list[str]) -> str:
     """Return the triples of the evidence nodes; references to them are appended to `properties`."""
+    # Triples have no order, and one node may be evidence of several kinds, so both are listed in a literal.
     order: list[str] = []
     nodes: list[str] = []
     names: dict[str, None] = {}
@@ -269,6 +273,7 @@ def _evidence_nodes(evidence: tuple[Evidence, ...], properties: list[str]) -> st
 
 def string_literal(text: str) -> str:
     """Return text as a quoted literal."""
+    # N-Triples requires these four escapes; the backslash comes first, as the others add some.
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if '"' in text:
@@ -294,4 +299,5 @@ def datetime_literal(at: int) -> str:
 @lru_cache(maxsize=4096)
 def _minute(number: int) -> str:
     day, rest = divmod(number, 1440)
+    # 719,163 is the ordinal of 1970-01-01.
     return f"{date.fromordinal(719_163 + day).isoformat()}T{rest // 60:02d}:{rest % 60:02d}"

@@ -77,6 +77,7 @@ def validate(memories: str | MemoryBatch | Iterable[Entry], *, strict: bool = Fa
     if not strict:
         _apply_defaults(graph)
     shapes = _shapes()
+    # Shapes apply to instances of subclasses only if the subclass triples are present, hence the ontology.
     _, results, _ = pyshacl.validate(graph, shacl_graph=shapes, ont_graph=_ontology(), inference="none")
     if not isinstance(results, Graph):
         raise InvalidRDF("memories", f"cannot be validated: {results}", "correct them and try again")
@@ -100,6 +101,7 @@ def _graph(nquads: str) -> Graph:
         if isinstance(node, BlankNode):
             return BNode(node.value)
         if isinstance(node, Literal) and node.language is None:
+            # Normalization would rewrite literals such as "01"^^xsd:integer before they are validated.
             return Text(node.value, datatype=URIRef(node.datatype.value), normalize=False)
         return Text(node.value, lang=node.language) if isinstance(node, Literal) else None
 
@@ -150,6 +152,7 @@ def _problems(results: Graph, shapes: Graph, strict: bool) -> Iterable[Validatio
 
     for result in results.subjects(URIRef(TYPE), URIRef(f"{_SHACL}ValidationResult")):
         incomplete = str(value_of(result, "sourceConstraintComponent")) in _INCOMPLETE_CONSTRAINTS
+        # The source of a result is the property shape, a blank node; its parent has the name.
         shape = shapes.value(predicate=URIRef(f"{_SHACL}property"), object=value_of(result, "sourceShape"))
         yield ValidationProblem(
             id=_id(str(value_of(result, "focusNode"))),

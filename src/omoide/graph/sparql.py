@@ -32,6 +32,8 @@ _NAME = f"{_BASE}_0-9\u00b7\u0300-\u036f\u203f-\u2040"
 _LOCAL = rf"(?:[{_NAME}:-]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
 _ESCAPE = r"\\[tbnrf\\\"']"
 
+# Possessive quantifiers (++ and *+) never backtrack, so that hostile text takes linear time. Relative IRIs
+# are no tokens: their meaning depends on a base. Names, which contain a colon, have to come before words.
 _TOKEN = re.compile(
     rf"""
     (?P<space>[\x20\t\r\n]++)
@@ -89,7 +91,7 @@ def _character(match: re.Match[str]) -> str:
     number = int(digits, 16)
     if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF or chr(number) in "\0\"'\\\n\r":
         raise InvalidQuery(
-            f"holds {match[0]}, which engines read differently",
+            f"contains {match[0]}, which engines read differently",
             "write the character itself, or bind the text",
         )
     return chr(number)
@@ -176,6 +178,7 @@ def check_query(query: str) -> CheckedQuery:
         raise InvalidQuery(f"is longer than {MAX_BYTES} bytes", "ask in parts, or bind what is long")
     if any("\ud800" <= character <= "\udfff" for character in query):
         raise InvalidQuery("contains a lone surrogate", "decode the text properly first")
+    # Checked outside of the cache, which therefore only has queries of limited size.
     return _check_tokens(query)
 
 
@@ -187,12 +190,13 @@ def _check_tokens(query: str) -> CheckedQuery:
     for at, token in enumerate(tokens):
         checked.append(_normalize(token, prefixes, at >= start))
         size += len(checked[-1].text)
+        # A name of a few characters may expand to a prefix of up to 2,000.
         if size > 5 * MAX_BYTES:
             raise InvalidQuery("is too long once its prefixes are written out", "ask in parts")
     first = next((token for token in checked if token.kind != "space"), SparqlToken("space", ""))
     form = first.text.upper()
     if first.kind != "word" or form not in _FORMS:
-        raise InvalidQuery("is none of the kinds of question there are", _READ_ONLY_REMEDY)
+        raise InvalidQuery("has no query form", _READ_ONLY_REMEDY)
     _check_size(checked)
     variables = frozenset(token.text[1:] for token in checked if token.kind == "variable")
     if len(variables) > MAX_VARIABLES:
@@ -227,6 +231,7 @@ def _prologue(tokens: list[SparqlToken]) -> tuple[dict[str, str], int]:
 def _normalize(token: SparqlToken, prefixes: dict[str, str], in_body: bool) -> SparqlToken:
     """Return a token as it is sent on."""
     if not in_body or token.kind in ("space", "comment"):
+        # Line breaks stay, so that a line number in an error is that of the caller's text.
         return SparqlToken("space", re.sub(r"[^\r\n]", " ", token.text))
     if token.kind == "name":
         return SparqlToken("iri", f"<{_expand_name(token.text, prefixes)}>")
@@ -238,13 +243,14 @@ def _normalize(token: SparqlToken, prefixes: dict[str, str], in_body: bool) -> S
 def _check_keyword(text: str) -> None:
     word = text.upper()
     if word == "SERVICE":
-        raise InvalidQuery("asks another server (SERVICE)", "ask only what is in memory")
+        raise InvalidQuery("asks another server (SERVICE)", "query only the graph itself")
     if word in ("FROM", "NAMED"):
-        raise InvalidQuery(f"chooses its own graphs ({word})", "leave it out: the scope is what is asked")
+        raise InvalidQuery(f"chooses its own graphs ({word})", "leave it out: the scope selects the graphs")
     if word in _UPDATE_KEYWORDS:
         raise InvalidQuery(f"changes data ({word})", _READ_ONLY_REMEDY)
+    # `a`, short for rdf:type, is the only keyword that is case-sensitive.
     if word not in _QUERY_KEYWORDS or text == "A":
-        raise InvalidQuery(f"holds {text[:40]!r}, which is no word of SPARQL", "quote it, or put it apart")
+        raise InvalidQuery(f"contains the unknown keyword {text[:40]!r}", "quote it, or put spaces around it")
 
 
 def _expand_name(name: str, prefixes: dict[str, str]) -> str:
@@ -409,6 +415,7 @@ class _Binder:
             raise InvalidQuery(
                 f"gives ?{name} a value itself, and it is bound as well", "bind another name, or leave it out"
             )
+        # BOUND takes a variable, and a bound one always has a value.
         if self._keyword_at(number, -2) == "BOUND" and self._keyword_at(number, -1) == "(":
             return self._replace_bound_call(number)
         if position.kind == "projection":
@@ -441,7 +448,8 @@ class _Binder:
         return fresh
 
     def _check_iri(self, iri: str) -> None:
+        # Text between < and > may be meant as two comparisons; then the variable would stay unbound.
         if any(f"{sign}{name}" in iri for name in self._terms for sign in "?$"):
             raise InvalidQuery(
-                f"holds {iri[:60]}, with the name of a bound variable in it", "put spaces around < and >"
+                f"contains {iri[:60]}, with the name of a bound variable in it", "put spaces around < and >"
             )

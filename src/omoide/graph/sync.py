@@ -9,7 +9,7 @@ several graphs are slow and find shared triples several times; so a scope with m
 union graph, which is created on first use and updated from then on.
 
 Several programs may update a graph at an endpoint. Its sync state is stored beside it, a program that finds
-another state reloads, and a lease in the store makes sure that one program writes at a time.
+another state reloads, and a lease in the store ensures that one program writes at a time.
 
 All of this runs in a worker thread. A store inside the process is called directly from there; any other store
 is awaited on the event loop that waits for the thread.
@@ -91,7 +91,7 @@ def source_for(store: Any) -> ChangeSource:
         return _LocalSource(store)
     if isinstance(store, SupportsFeed):
         return _AsyncSource(store)
-    return _ListingSource(require(store, Store, "be seen as a graph"))
+    return _ListingSource(require(store, Store, "be viewed as a graph"))
 
 
 class _LeasedSource:
@@ -104,13 +104,14 @@ class _LeasedSource:
     @contextmanager
     def lock(self, graph: str, namespace: str, *, shared: bool) -> Iterator[None]:
         key = sha256(graph.encode()).hexdigest()
+        # Reentrant: loading a namespace may lock it inside of an update that holds the lease already.
         if not shared or key in self._leases or not self._supports_leases():
             yield
             return
         deadline = monotonic() + LEASE_TIMEOUT
         while not self._claim(key, Scope(namespace=namespace)):
             if monotonic() > deadline:
-                raise Busy(graph, "is being brought up to date by another program", "try again later")
+                raise Busy(graph, "is being updated by another program", "try again later")
             sleep(0.02)
         self._leases.add(key)
         try:
@@ -190,11 +191,11 @@ class _AsyncSource(_LeasedSource):
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access]
     ) -> int:
-        store: SupportsImport = require(self._store, SupportsImport, "take over memories")
+        store: SupportsImport = require(self._store, SupportsImport, "import memories")
         return _run_in_loop(lambda: store.import_entries(entries, links, access))
 
     def has(self, id: str, scope: Scope) -> bool:
-        store: SupportsGet = require(self._store, SupportsGet, "take over memories")
+        store: SupportsGet = require(self._store, SupportsGet, "import memories")
         try:
             _run_in_loop(lambda: store.get(id, scope))
         except NotFound:
@@ -262,7 +263,7 @@ _ONTOLOGY_KEY = ""
 
 
 class NamespaceState:
-    """What this process knows about a namespace in the graph."""
+    """State of one namespace of the graph, as known to this process."""
 
     def __init__(self, state: SyncState, owners: Iterable[str], unions: Iterable[str]) -> None:
         self.state = state
@@ -305,7 +306,7 @@ class GraphProjection:
                 union = self._union_graph(tracked, scope, owner_graphs)
                 if union is not None:
                     return [union, ONTOLOGY_GRAPH], owner_graphs
-        raise Busy(self.backend.name, "is changed by others all the time", "try again later")
+        raise Busy(self.backend.name, "keeps being changed by other programs", "try again later")
 
     def generation(self, namespace: str) -> object:
         """Return a value that changes when a graph is dropped that a reader may have used."""
@@ -322,6 +323,7 @@ class GraphProjection:
     def catch_up(self, namespace: str) -> int:
         """Apply the changes since the last call and return the number of memories."""
         with self._lock:
+            # Other programs may change a shared graph at any time, so each batch is applied under the lock.
             if self.backend.shared:
                 return self._apply_shared_changes(namespace)
             return self._apply_changes(namespace)
@@ -352,6 +354,7 @@ class GraphProjection:
                     state, consistent = tracked.state, tracked.is_consistent
                     continue
                 triples = _changed_triples(tracked, feed)
+                # A new entry has no triples to delete, unless an interrupted update may have written some.
                 outdated = [entry for entry in feed.entries if not consistent or entry.id not in feed.new_ids]
                 uses = _new_uses(tracked, feed)
                 writer.wait()
@@ -424,6 +427,8 @@ class GraphProjection:
     def _reset_namespace(self, namespace: str) -> NamespaceState:
         """Start over, because the store is not the one that the graph followed."""
         tracked = self._namespaces[namespace]
+        # The state goes first: graphs without a state are dropped when the namespace is loaded again, so an
+        # interrupted reset loses nothing.
         self.backend.set_state(namespace, _EMPTY_STATE)
         tracked.state = _EMPTY_STATE
         self._drop([*tracked.owners, *tracked.unions.values()])
@@ -466,6 +471,7 @@ class GraphProjection:
             touched = {*tracked.owners}
         self._drop_empty_graphs(tracked, touched)
         self._record_uses(_new_uses(tracked, feed), prefixes)
+        # The state comes last, so that an interrupted batch is applied again.
         self._save_state(namespace, tracked, state)
 
     def _save_state(self, namespace: str, tracked: NamespaceState, state: SyncState) -> None:
@@ -493,6 +499,7 @@ class GraphProjection:
 
     def _has_memories(self, graph: str) -> bool:
         """Return True if a graph describes any memory."""
+        # The triples about agent, session and project remain, so a graph without memories is not empty.
         return bool(self.backend.query("ASK { ?m jido:summary ?said }", default_graphs=[graph]).truth)
 
     def _record_uses(self, uses: Mapping[str, Access], prefixes: Sequence[str]) -> None:
@@ -520,6 +527,7 @@ class GraphProjection:
                 state = msgspec.structs.replace(tracked.state, build_id=tracked.build_id)
                 self.backend.set_state(scope.namespace, state)
                 tracked.state = state
+        # Another program may be querying a union graph of a shared backend, so those are kept.
         if len(tracked.unions) > MAX_UNION_GRAPHS and not self.backend.shared:
             _, oldest = tracked.unions.popitem(last=False)
             self._drop([oldest])
@@ -542,9 +550,10 @@ def _is_other_store(state: SyncState, feed: Feed) -> bool:
     """Return True if the store is not the one that the graph followed, but another, a copy or a backup."""
     if state.seq == 0:
         return False
+    # Copies of a store share the generation; the fingerprint of the last change differs once they diverge.
     if feed.generation != state.generation or feed.after_fingerprint != state.seq_fingerprint:
         return True
-    return feed.seq < state.seq
+    return feed.seq < state.seq  # a backup from before that change
 
 
 def _batch_size(applied: int) -> int:
@@ -578,7 +587,7 @@ def _new_uses(tracked: NamespaceState, feed: Feed) -> dict[str, Access]:
 
 
 def _subjects(tracked: NamespaceState, entries: Iterable[Entry]) -> list[GraphSubject]:
-    """Return where entries are described in the graph."""
+    """Return the subjects of entries, in the graphs of their owners and in union graphs."""
     return [
         (graph, memory_iri(entry.id))
         for entry in entries

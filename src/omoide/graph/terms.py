@@ -134,13 +134,14 @@ def term_of(value: object, field: str = "value") -> RDFTerm:
         WrongType: the value has no RDF equivalent.
         Invalid: the value is not valid in RDF.
     """
+    # Subclasses come first: IRI and BlankNode are strings, and bool is an int.
     match value:
         case RDFTerm():
             return _check_term(value, field)
         case IRI():
             return RDFTerm("iri", check_iri(value, field))
         case BlankNode():
-            raise Invalid(field, "is a blank node, which has no name to ask for", "pass an IRI or a value")
+            raise Invalid(field, "is a blank node, which has no name", "pass an IRI or a value")
         case str():
             return RDFTerm("literal", check_str(value, field))
         case bool():
@@ -153,7 +154,7 @@ def term_of(value: object, field: str = "value") -> RDFTerm:
             return RDFTerm("literal", _decimal_text(value, field), f"{XSD}decimal")
         case datetime():
             return RDFTerm("literal", _datetime_text(value, field), f"{XSD}dateTime")
-        case _ if type(value).__module__ == "pyoxigraph":
+        case _ if type(value).__module__ == "pyoxigraph":  # by name, as the extra may not be installed
             return _check_term(from_oxigraph(value), field)
         case _:
             raise WrongType(field, "text, a number, a bool, a datetime or an IRI", value)
@@ -190,9 +191,9 @@ def _check_term(term: RDFTerm, field: str) -> RDFTerm:
         if term.language is not None and not re.fullmatch(
             r"[A-Za-z]+(-[A-Za-z0-9]+)*(--(ltr|rtl))?", term.language
         ):
-            raise Invalid(f"{field}.language", f"{term.language[:40]!r} is none", "use a tag such as en-GB")
+            raise Invalid(f"{field}.language", f"{term.language[:40]!r} is invalid", "use a tag like en-GB")
     else:
-        raise Invalid(field, "is a node that cannot be asked for by name", "pass an IRI or a value")
+        raise Invalid(field, "is a node without a name", "pass an IRI or a value")
     return term
 
 
@@ -205,6 +206,7 @@ def _float_text(value: float) -> str:
 def _decimal_text(value: Decimal, field: str) -> str:
     if not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
         raise Invalid(field, f"is {value}", "pass a finite decimal")
+    # xsd:decimal has no exponent, and SPARQL reads digits without a point as an integer.
     text = f"{value:f}"
     return text if "." in text else f"{text}.0"
 
@@ -237,6 +239,7 @@ def _parse_datetime(text: str) -> datetime:
     match = _datetime(text)
     if match is None:
         raise ValueError("no moment")
+    # RDF allows any number of digits, Python microseconds; a time without a zone is read as UTC.
     fraction, zone = match.groups()
     normalized = text[:19] + (f".{fraction[:6].ljust(6, '0')}" if fraction else "") + (zone or "")
     value = datetime.fromisoformat(normalized)

@@ -27,7 +27,7 @@ from omoide.graph.results import Answer
 from omoide.graph.shacl import ValidationReport, validate
 from omoide.graph.sync import ChangeSource, GraphProjection, source_for
 from omoide.graph.terms import check_iri
-from omoide.longterm.lineage import Provenance
+from omoide.longterm.lineage import DEFAULT_DEPTH, Provenance
 from omoide.longterm.relations import Related
 from omoide.stores.async_store import run_in_thread_with_limiter
 from omoide.stores.records import Access, Link
@@ -82,7 +82,7 @@ class GraphCore:
         check_instance(scope, "scope", kind=Scope)
         for graph in graphs:
             if check_iri(graph, "graphs").startswith(RESERVED_PREFIX):
-                raise Invalid("graphs", f"holds {graph!r}", "name graphs of your own")
+                raise Invalid("graphs", f"contains the reserved {graph!r}", "name graphs of your own")
         bound = prepare_query(query, bindings, limit)
         names_graphs = any(token.kind == "word" and token.text.upper() == "GRAPH" for token in bound.tokens)
         return self._with_dataset(GraphQuery(query, scope, tuple(graphs), bindings, limit, names_graphs))
@@ -102,6 +102,7 @@ class GraphCore:
             if query.generation == self.projection.generation(query.scope.namespace):
                 return result
             query = self._with_dataset(query)
+        # Graphs are dropped again and again: keep writers out for one last attempt.
         with self.projection.freeze(query.scope.namespace):
             return action(self._with_dataset(query))
 
@@ -131,6 +132,7 @@ class GraphCore:
     ) -> int:
         """Write a consistent snapshot of a scope to a file and return the number of memories."""
         check_instance(scope, "scope", kind=Scope)
+        # Ids first: whether a link leads outside the scope is unknown until all of it was seen.
         ids, seq = self._ids_in_scope(scope)
         if isinstance(target, (str, PathLike)):
             pages = _ScopePages(self._source, scope, ids, expected_seq=seq)
@@ -162,13 +164,14 @@ class GraphCore:
             if not scope.contains(entry):
                 raise Invalid(f"memory {entry.id!r}", "lies outside the scope", "pass a scope that holds it")
         ids = {entry.id for entry in batch.entries}
-        # A link whose end was left behind where the file was written has nowhere to lead to.
+        # A link to a memory that is neither in the file nor in the scope would lead nowhere, and is left out.
         links = [link for link in batch.links if link.target in ids or self._source.has(link.target, scope)]
         return self._source.import_entries(batch.entries, links, batch.access)
 
     def validate(self, scope: Scope, *, strict: bool) -> ValidationReport:
         """Validate the memories of a scope against the shapes of the ontology."""
         check_instance(scope, "scope", kind=Scope)
+        # One page, and therefore one consistent read of the store.
         return validate(
             _join_pages(_ScopePages(self._source, scope, None, page_size=NO_LIMIT)), strict=strict
         )
@@ -247,6 +250,7 @@ DEFAULT_TIMEOUT = 30.0
 MAX_THREADS = 8
 """Number of concurrent queries; further ones wait without occupying a thread that a store may need."""
 
+# One limiter per event loop; a limiter cannot be shared between loops.
 _limiter: RunVar[CapacityLimiter] = RunVar("omoide_graph_limiter")
 MEMORY_MB = 2_048
 
@@ -269,7 +273,7 @@ def open(
         timeout: default timeout of queries in seconds.
     """
     if path is not None and endpoint is not None:
-        raise Invalid("path", "comes with an endpoint besides", "keep the graph in one place")
+        raise Invalid("path", "is combined with an endpoint", "pass one of them")
     if endpoint is None:
         from omoide.graph.oxigraph import OxigraphBackend
 
@@ -313,7 +317,7 @@ class GraphView:
         timeout: float | None = None,
         graphs: Sequence[str] = (),
         bindings: Mapping[str, Any] = EMPTY_MAP,
-        **more: Any,
+        **variables: Any,
     ) -> Answer:
         """Return the result of a query over a scope: rows, a truth value, or triples.
 
@@ -326,7 +330,7 @@ class GraphView:
             timeout: seconds; by default that of the view.
             graphs: your own graphs to query beside the scope.
             bindings: values for variables of the query.
-            **more: the same as keywords.
+            **variables: further bindings, as keywords.
 
         Raises:
             InvalidQuery: the query cannot be parsed, or does more than read.
@@ -334,9 +338,10 @@ class GraphView:
         """
         if not isinstance(bindings, Mapping):
             raise WrongType("bindings", "a mapping", bindings, "pass a dict of variables and values")
-        bound = {**bindings, **more}
+        bound = {**bindings, **variables}
         prepared = await _run_in_thread(self.core.prepare, query, scope, graphs, bound, limit)
         seconds = self._timeout if timeout is None else timeout
+        # Oxigraph cannot be interrupted inside of this process; a request to a server can.
         if not isolated or self._remote:
             return await _run_in_thread(self.core.query, prepared, seconds)
         from omoide.graph.sandbox import run_in_process
@@ -354,14 +359,25 @@ class GraphView:
         )
 
     async def related(
-        self, id: str, scope: Scope, relation: str | None = None, depth: int = 1, **options: Any
+        self,
+        id: str,
+        scope: Scope,
+        relation: str | None = None,
+        depth: int = 1,
+        *,
+        direction: str = "both",
+        limit: int = 100,
     ) -> list[Related]:
-        """Return the memories linked with one, nearest first; read from the store itself."""
-        return await longterm.related(self._store, id, scope, relation, depth=depth, **options)
+        """Return the memories related to one, nearest first; read from the store, see `longterm.related`."""
+        return await longterm.related(
+            self._store, id, scope, relation, depth=depth, direction=direction, limit=limit
+        )
 
-    async def provenance(self, id: str, scope: Scope, **options: Any) -> Provenance:
-        """Return the origin of a memory, back to what was said; read from the store itself."""
-        return await longterm.provenance(self._store, id, scope, **options)
+    async def provenance(
+        self, id: str, scope: Scope, *, depth: int = DEFAULT_DEPTH, documents_in: Scope | None = None
+    ) -> Provenance:
+        """Return the provenance of a memory; read from the store, see `longterm.provenance`."""
+        return await longterm.provenance(self._store, id, scope, depth=depth, documents_in=documents_in)
 
     async def export(
         self,
@@ -371,7 +387,17 @@ class GraphView:
         format: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> int:
-        """Write a scope to a `.ttl`, `.trig`, `.jsonld` or `.nq` file and return the number of memories."""
+        """Write a scope to a `.ttl`, `.trig`, `.jsonld` or `.nq` file and return the number of memories.
+
+        Args:
+            target: path or binary file.
+            scope: memories to write.
+            format: name of the format; by default that of the file's suffix.
+            progress: called while memories are written.
+
+        Raises:
+            Invalid: the format is unknown.
+        """
         return await _run_in_thread(self.core.export, target, scope, format, progress)
 
     async def load(

@@ -99,6 +99,7 @@ def id_of(iri: str, prefix: str) -> str:
         name = unquote(iri.removeprefix(prefix), errors="strict") if iri.startswith(prefix) else iri
     except UnicodeDecodeError:
         name = ""
+    # IRIs of other programs may not be valid ids; a digest of them is stable when they are imported twice.
     if not name or len(name.encode()) > ids.MAX_BYTES or ids.has_control_characters(name):
         return f"iri_{sha256(iri.encode()).hexdigest()[:32]}"
     return name
@@ -109,6 +110,7 @@ def graph_iri(
     namespace: str, agent_id: str, session_id: str | None = None, project_id: str | None = None
 ) -> str:
     """Return the named graph of one owner."""
+    # Colons are encoded in each part, so that `owner_of` can split them again. No id is empty.
     owner = (namespace, agent_id, session_id or "", project_id or "")
     return OWNER_GRAPH + ":".join(map(percent_encode, owner))
 
@@ -166,6 +168,7 @@ CLASSES = MappingProxyType({name: JIDO + ontology_class(name) for name in (ROOT_
 TYPES = MappingProxyType({iri: name for name, iri in CLASSES.items()})
 """Memory type by class."""
 
+# Minimum and assumed value of each level are those of JidoCode.
 LEVELS = (("High", 0.8, 0.9), ("Medium", 0.5, 0.6), ("Low", 0.0, 0.3))
 """Levels of confidence: name, minimum, and the value assumed if only the level is known."""
 LEVEL_VALUES = MappingProxyType({JIDO + name: value for name, _, value in LEVELS})
@@ -206,6 +209,7 @@ def level_of(confidence: float) -> str:
 
 def most_specific(classes: set[str]) -> str | None:
     """Return the most specific memory type among several classes; None if there is none."""
+    # RDF written by others may state superclasses, too; the class with most ancestors is the narrowest.
     types = [name for name in TYPES.values() if CLASSES[name] in classes]
     return max(types, key=lambda name: len(supertypes(name)), default=None)
 

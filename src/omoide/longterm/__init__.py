@@ -4,9 +4,9 @@ Functions over a store and a scope:
 
 - `queries`: memories by type and id, counts, links and use.
 - `relations`: the relations of the ontology; relate memories and find related ones.
-- `lineage`: provenance back to what was said, and why a memory is stale.
-- `conflicts`: contradictions, and whether a memory is complete.
-- `upkeep`: review what needs attention, and prune what nobody needs.
+- `lineage`: provenance back to messages and documents, and the causes of staleness.
+- `conflicts`: contradictions, and the completeness of memories.
+- `upkeep`: review what needs attention, and prune unused memories.
 """
 
 from __future__ import annotations

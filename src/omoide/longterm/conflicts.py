@@ -83,6 +83,7 @@ async def conflicts_of(store: Any, entry: Entry, scope: Scope | None = None) -> 
     """
     check_instance(entry, "entry", kind=Entry)
     known = await queries.find(store, entry.id, entry.scope)
+    # The stored status decides: the caller's copy may be older.
     if not (known or entry).is_live(clock.now()):
         return ()
     found: dict[str, Disagreement] = {}
@@ -94,6 +95,7 @@ async def conflicts_of(store: Any, entry: Entry, scope: Scope | None = None) -> 
         async for other in queries.iter_entries(store, subject.scope, Filter(types=(subject.type,))):
             if other.id != entry.id and _subject_of(other) == subject and _value(other) != _value(entry):
                 found[other.id] = _pair(entry, other, subject.key)
+    # Links may cross scopes, so the scope is applied to the result.
     visible = [pair for id, pair in found.items() if scope is None or scope.contains(pair.of(id))]
     return tuple(sorted(visible, key=_sort_key))
 
@@ -112,6 +114,7 @@ async def link_conflicts(store: Any, entry: Entry, scope: Scope) -> tuple[Disagr
     found = await conflicts_of(store, entry, scope)
     known = {frozenset(_ends(link)) for link in await linked.links(entry.id, scope, relation=CONTRADICTS)}
     for pair in found:
+        # `contradicts` is symmetric: one link per pair, in either direction.
         if frozenset(pair.ids) not in known:
             older, newer = pair.ids
             await linked.link(Link(source=newer, relation=CONTRADICTS, target=older), scope)
@@ -130,13 +133,15 @@ async def find_conflicts(store: Any, scope: Scope, *, limit: int = 100) -> tuple
     for source, target in await queries.linked_pairs(store, live, scope, CONTRADICTS):
         if source != target:
             found[frozenset((source, target))] = _pair(live[source], live[target])
+    # The pairs of one key grow with the square of its values, so they are never all listed.
+    # A pair that is declared, too, is reported with its key.
     for pair in islice(_by_key(live.values()), limit):
         found[frozenset(pair.ids)] = pair
     return tuple(sorted(found.values(), key=_sort_key)[:limit])
 
 
 class _Subject(NamedTuple):
-    """What a memory gives a value to: two with the same subject must have the same value."""
+    """The key that a memory sets, with scope and type; memories of one subject must agree on the value."""
 
     scope: Scope
     type: str
@@ -147,6 +152,7 @@ def _subject_of(entry: Entry) -> _Subject | None:
     key = entry.metadata.get(KEY)
     if not isinstance(key, str) or not key:
         return None
+    # A project shares its keys among all agents and sessions; without one they belong to the owner.
     if entry.project_id is None:
         around = entry.scope
     else:
@@ -156,7 +162,7 @@ def _subject_of(entry: Entry) -> _Subject | None:
 
 def _value(entry: Entry) -> tuple[bool, Any]:
     value = entry.metadata.get(VALUE, entry.content)
-    return isinstance(value, bool), value  # True is not 1
+    return isinstance(value, bool), value  # True and 1 are equal in Python, and are different values here
 
 
 def _by_key(entries: Iterable[Entry]) -> Iterator[Disagreement]:
@@ -174,6 +180,7 @@ def _by_key(entries: Iterable[Entry]) -> Iterator[Disagreement]:
 
 async def _declared_conflicts(store: SupportsLinks, entry: Entry) -> list[Entry]:
     """Return the live memories with a `contradicts` link to this one."""
+    # The other end of a link may have any owner of the namespace.
     around, now = Scope(namespace=entry.namespace), clock.now()
     ids = {id for link in await store.links(entry.id, around, relation=CONTRADICTS) for id in _ends(link)}
     found = [await queries.find(store, id, around) for id in sorted(ids - {entry.id})]

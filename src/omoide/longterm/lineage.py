@@ -1,4 +1,4 @@
-"""Trace the provenance of memories, and explain why a memory is stale.
+"""Provenance of memories, and the causes of staleness.
 
 Provenance follows the evidence of a memory: messages of a transcript, tool results, documents, and other
 memories with their own provenance. A staleness chain leads from a memory along its evidence to a premise that
@@ -116,6 +116,8 @@ class Transcripts:
 
     async def message_at(self, ref: str) -> TranscriptMessage | None:
         """Return the message at `<thread>:<seq>`, or None if there is none in the scope."""
+        # From the right, because the id of a thread may contain colons; `isdecimal` alone would accept the
+        # digits of other scripts.
         thread, _, place = ref.rpartition(":")
         if self._store is None or not thread or not (place.isascii() and place.isdecimal()):
             return None
@@ -156,6 +158,7 @@ def _to_message(thread: str, seq: int, entry: Mapping[str, Any]) -> TranscriptMe
 
 DEFAULT_DEPTH = 20
 """Default length of a followed chain of memories."""
+# Tracing and rendering recurse a few frames per step; this stays below the recursion limit of 1,000.
 MAX_DEPTH = 100
 
 FOUND = "found"
@@ -167,7 +170,7 @@ NAMED_ONLY = "named only"
 
 
 class Supersession(msgspec.Struct, frozen=True, kw_only=True):
-    """The replacement of one memory by another, when and why."""
+    """The replacement of one memory by another, with its time and reason."""
 
     id: str
     """The id of the other memory, or `deleted` if there is none."""
@@ -182,13 +185,13 @@ class TracedEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     evidence: Evidence
     status: str = FOUND
-    """`found`, or why there is nothing to show."""
+    """`found`, or the reason why nothing can be shown."""
     said: TranscriptMessage | None = None
     memory: Provenance | None = None
     at: int | None = None
-    """When it was erased."""
+    """Timestamp of the erasure."""
     reason: str | None = None
-    """Why it was erased."""
+    """Reason of the erasure."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,9 +222,18 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 async def provenance(
     store: Any, id: str, scope: Scope, *, depth: int = DEFAULT_DEPTH, documents_in: Scope | None = None
 ) -> Provenance:
-    """Return the provenance of a memory, as far as the scope may see it.
+    """Return the provenance of a memory, as far as the scope contains it.
 
-    Transcripts are looked for in the scope as well; `documents_in` says where else they lie.
+    Args:
+        store: store of the memories and transcripts.
+        id: id of the memory.
+        scope: memories that may be shown.
+        depth: maximum length of a chain of memories, at most `MAX_DEPTH`.
+        documents_in: scope of the transcripts, if it is another one.
+
+    Raises:
+        NotFound: the scope does not contain the memory.
+        Invalid: the depth is too large.
     """
     check_instance(scope, "scope", kind=Scope)
     if check_positive(depth, "depth") > MAX_DEPTH:
@@ -243,6 +255,7 @@ class _ProvenanceWalk:
         self._seen: set[str] = set()
 
     async def trace(self, entry: Entry, depth: int) -> Provenance:
+        # Each memory is expanded once, so cycles end and shared premises are not repeated.
         self._seen.add(entry.id)
         evidence = [await self._follow(one, depth) for one in entry.evidence]
         return Provenance(
@@ -272,6 +285,7 @@ class _ProvenanceWalk:
             return TracedEvidence(evidence=evidence, status=SHOWN_ABOVE)
         entry = await queries.find(self._store, id, self._scope)
         if entry is None:
+            # An id of another scope and one that never existed get the same status: neither is disclosed.
             stone = await queries.tombstone(self._store, id, self._scope)
             if stone is None:
                 return TracedEvidence(evidence=evidence, status=OUTSIDE_SCOPE)
@@ -354,14 +368,18 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None = None
 
     def __str__(self) -> str:
-        path = " rests on ".join(self.path)
+        path = " depends on ".join(self.path)
         by = "" if self.by is None else f" by {self.by}"
-        cause = "no cause is to be seen in the scope" if self.cause == UNKNOWN_CAUSE else f"{self.cause}{by}"
+        cause = "the cause is outside the scope" if self.cause == UNKNOWN_CAUSE else f"{self.cause}{by}"
         return render_event(f"{path}: {cause}", None, self.reason, self.at)
 
 
 async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tuple[Chain, ...]:
-    """Return why a memory is stale, shortest chains first; empty if it is not stale."""
+    """Return the chains that made a memory stale, shortest first; empty if it is not stale.
+
+    Raises:
+        NotFound: the scope does not contain the memory.
+    """
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
     first = await queries.get(store, id, scope)
@@ -370,6 +388,7 @@ async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tu
     chains: list[Chain] = []
     parents: dict[str, str | None] = {first.id: None}
     frontier = [first]
+    # Breadth first, so that the shortest chains are found first.
     while frontier and len(chains) < limit:
         reached: list[Entry] = []
         for entry in frontier:
@@ -382,10 +401,12 @@ async def why_stale(store: Any, id: str, scope: Scope, *, limit: int = 10) -> tu
                 other = await queries.find(store, premise, scope)
                 out = await _erasure(store, premise, scope) if other is None else _supersession(other)
                 chains += () if out is None else (_complete_chain(parents, premise, out),)
+                # A premise that is out itself is the end of the chain.
                 if other is not None and out is None:
                     reached.append(other)
+        # A premise that is live has no part in the staleness.
         frontier = [entry for entry in reached if entry.stale]
-    # The scope may not contain the cause; that there is one is no secret.
+    # The cause may be outside the scope: it is not disclosed, only that there is one.
     return tuple(chains[:limit]) or (Chain(path=(first.id,), cause=UNKNOWN_CAUSE),)
 
 

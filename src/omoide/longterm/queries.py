@@ -33,6 +33,7 @@ async def iter_entries(
 ) -> AsyncIterator[Entry]:
     """Yield the entries of a scope that pass a filter, newest first, page by page."""
     queryable: SupportsQuery = require(store, SupportsQuery, "list memories")
+    # One time for all pages: nothing expires between two of them.
     now, cursor = clock.resolve(at), None
     while True:
         page = await queryable.query(
@@ -65,6 +66,7 @@ async def find(store: Any, id: str, scope: Scope) -> Entry | None:
 async def tombstone(store: Any, id: str, scope: Scope) -> Version | None:
     """Return the tombstone of an erased memory, in a store with history."""
     if isinstance(store, SupportsQuery):
+        # The last version of an erased memory has no entry, only the reason and the time.
         with suppress(NotFound):
             last = (await store.history(id, scope))[-1]
             return last if last.entry is None else None
@@ -102,6 +104,7 @@ class ReverseIndex:
         if self._index is None:
             dependents: dict[str, list[Entry]] = {}
             predecessors: dict[str, list[Entry]] = {}
+            # Stores index references forward only, so one pass over the scope answers for all ids.
             async for entry in iter_entries(self._store, self._scope, ANY_STATUS):
                 for id in premises(entry):
                     dependents.setdefault(id, []).append(entry)
@@ -125,7 +128,7 @@ async def query_by_type(
     """Return the memories of a type, newest first.
 
     Args:
-        subtypes: Whether memories of a subtype count, as an `architectural_decision` for `decision`.
+        subtypes: Include memories of subtypes, such as an `architectural_decision` for `decision`.
     """
     memory_types.check_memory_type(type)
     filter = Filter(
@@ -210,13 +213,14 @@ async def linked_pairs(store: Any, ids: Collection[str], scope: Scope, relation:
         found = [link for id in ids for link in await linked.links(id, scope, relation=relation)]
     else:
         found = [link for links in summary.links.values() for link in links if link.relation == relation]
+    # Links from or to other memories are left out: the feed has those of the whole namespace.
     known = ids if isinstance(ids, (dict, set, frozenset)) else {*ids}
     return {(link.source, link.target) for link in found if link.source in known and link.target in known}
 
 
 async def use_counts(store: Any, ids: Collection[str], scope: Scope) -> dict[str, int]:
-    """Return how often each of these memories was used."""
-    counting: SupportsAccess = require(store, SupportsAccess, "tell how often a memory was used")
+    """Return the number of uses of each of these memories."""
+    counting: SupportsAccess = require(store, SupportsAccess, "count the uses of a memory")
     summary = await _summarize_feed(store, scope.namespace, len(ids))
     if summary is None:
         return {id: (await counting.access(id, scope)).count for id in ids}
@@ -230,13 +234,14 @@ async def _summarize_feed(store: Any, namespace: str, count: int) -> FeedSummary
     summary, after, budget = FeedSummary(), 0, count * MAX_READ_FACTOR
     while True:
         feed = await store.change_feed(namespace, after=after, limit=FEED_LIMIT)
-        # An entry that comes a second time brings its current links again.
+        # An entry that changed twice is in the feed twice, each time with all of its current links.
         summary.links.update({entry.id: [] for entry in feed.entries})
         for link in feed.links:
             summary.links.setdefault(link.source, []).append(link)
         summary.access.update(feed.access)
         if not feed.more:
             return summary
+        # In a namespace far larger than the scope, single reads are cheaper after all.
         after, budget = feed.seq, budget - FEED_LIMIT
         if budget <= 0:
             return None

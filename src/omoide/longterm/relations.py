@@ -44,7 +44,7 @@ class Relation(msgspec.Struct, frozen=True):
     """Type of the target memory, or a supertype of it."""
     meaning: str
     inverted: bool = False
-    """Whether the property points from the target to the source."""
+    """True if the property points from the target to the source."""
 
 
 _ALL = (
@@ -57,13 +57,13 @@ _ALL = (
     Relation("justified_by", "justifiedBy", "decision", ROOT_TYPE, "was made because of it"),
     Relation("has_root_cause", "hasRootCause", "error", "root_cause", "happened because of it"),
     Relation("produced_lesson", "producedLesson", "error", "lesson_learned", "taught it"),
-    Relation("related_error", "relatedError", "error", "error", "has to do with it"),
-    Relation(DERIVED_FROM, "derivedFrom", ROOT_TYPE, ROOT_TYPE, "rests on it"),
+    Relation("related_error", "relatedError", "error", "error", "is related to it"),
+    Relation(DERIVED_FROM, "derivedFrom", ROOT_TYPE, ROOT_TYPE, "is derived from it"),
     Relation(SUPERSEDED_BY, "supersededBy", ROOT_TYPE, ROOT_TYPE, "was replaced by it"),
     Relation(SUPERSEDES, "supersededBy", ROOT_TYPE, ROOT_TYPE, "replaced it", inverted=True),
-    Relation(INVALIDATED_BY, "invalidatedBy", ROOT_TYPE, ROOT_TYPE, "no longer holds because of it"),
+    Relation(INVALIDATED_BY, "invalidatedBy", ROOT_TYPE, ROOT_TYPE, "is invalidated by it"),
     Relation("depends_on", "dependsOn", "task", "task", "needs it first"),
-    Relation("blocked_by", "blockedBy", "task", "task", "cannot go on before it"),
+    Relation("blocked_by", "blockedBy", "task", "task", "cannot continue before it"),
     Relation("part_of_milestone", "partOfMilestone", "task", "milestone", "belongs to it"),
     Relation("part_of_plan", "partOfPlan", "task", "plan", "belongs to it"),
 )
@@ -99,7 +99,7 @@ def check_ends(relation: Relation, source: Entry, target: Entry) -> None:
 
 
 def is_a(entry: Entry, wanted: str) -> bool:
-    """Return whether a memory has a type or one of its subtypes."""
+    """Return True if a memory has a type or one of its subtypes."""
     return (ROOT_TYPE if entry.type is None else entry.type) in memory_types.with_subtypes(wanted)
 
 
@@ -122,7 +122,7 @@ async def relate(
     `derived_from` adds evidence, `superseded_by` and `supersedes` replace a memory; all others add a link.
 
     Args:
-        strict: Whether to refuse memories of other types than the relation connects.
+        strict: Refuse memories of other types than the relation connects.
         reason: The reason that is stored with a replacement.
 
     Raises:
@@ -133,6 +133,7 @@ async def relate(
     chosen = get_relation(relation)
     if source == target:
         raise Invalid("target", "is the same memory as the source", "name two memories")
+    # Both are read first: an id outside the scope is refused before anything changes.
     first, second = await queries.get(store, source, scope), await queries.get(store, target, scope)
     if strict:
         check_ends(chosen, first, second)
@@ -155,6 +156,7 @@ async def _add_premise(store: Any, entry: Entry, premise: Entry) -> None:
         return
     writable: Store = require(store, Store, "keep memories")
     evidence = (*entry.evidence, Evidence(kind="entry", ref=premise.id))
+    # A concurrent change of the memory is a Conflict, and is not overwritten.
     await writable.write(WriteRequest(entry=entry.replace(evidence=evidence), expected_rev=entry.rev))
 
 
@@ -193,7 +195,20 @@ async def related(
     """Return the memories that a memory is related to, live or not, nearest first, each once.
 
     `derived_from`, `superseded_by` and `supersedes` are known from the memories themselves; `same_type` and
-    `same_project` have to be asked for by name. Any other name is that of links somebody made.
+    `same_project` have to be asked for by name. Any other name is that of links.
+
+    Args:
+        store: store of the memories.
+        id: id of the first memory.
+        scope: memories that may be returned.
+        relation: name of the relation; None for all but the implicit ones.
+        depth: maximum number of steps, at most `MAX_DEPTH`.
+        direction: `out`, `in` or `both`.
+        limit: maximum number of memories.
+
+    Raises:
+        NotFound: the scope does not contain the memory.
+        Invalid: the depth or the direction is invalid.
     """
     check_instance(scope, "scope", kind=Scope)
     if relation is not None:
@@ -236,6 +251,7 @@ async def _implicit_relatives(
         filter, scope = Filter(), scope.replace(project_id=first.project_id)
     found: list[Related] = []
     async for entry in queries.iter_entries(store, scope, filter):
+        # The filter passes subtypes; the same type is exactly the same.
         if entry.id == first.id or (by_type and entry.type != first.type):
             continue
         found.append(Related(entry=entry, relation=relation, via=first.id))
@@ -265,6 +281,7 @@ class _RelationSearch:
         for name in (DERIVED_FROM, SUPERSEDED_BY) if self._relation is None else (self._relation,):
             for side in self._directions:
                 for neighbour in await self._stated_neighbours(entry, name, side):
+                    # The same relation may be a link as well.
                     found.setdefault((name, side, neighbour.id), neighbour)
         return [(name, side, neighbour) for (name, side, _), neighbour in found.items()]
 
@@ -276,6 +293,7 @@ class _RelationSearch:
 
     async def _stated_neighbours(self, entry: Entry, name: str, direction: str) -> list[Entry]:
         """Return the neighbours that the fields of the memories name."""
+        # Only `superseded_by` is stored; `supersedes` is the same field read from the other end.
         if name == SUPERSEDES:
             name, direction = SUPERSEDED_BY, "in" if direction == "out" else "out"
         match name, direction:

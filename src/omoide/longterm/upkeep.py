@@ -1,4 +1,4 @@
-"""Review the memories of a scope, and prune those that nobody needs.
+"""Review the memories of a scope, and prune those that are old, uncertain or unused.
 
 Pruning forgets and never erases: a pruned memory is superseded with the reason, and can be reinstated.
 """
@@ -56,15 +56,15 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = True
 
     def __str__(self) -> str:
-        done = "would go" if self.dry_run else "went"
+        done = "would be pruned" if self.dry_run else "pruned"
         shown = len(self.candidates) if self.dry_run else len(self.pruned)
         title = f"{shown} memories {done}, {self.kept} stay, {self.protected} are protected"
         below: list[lineage.Branch] = []
         for candidate in self.candidates:
-            dependents: list[lineage.Branch] = [(f"{id} rests on it", []) for id in candidate.supports]
+            dependents: list[lineage.Branch] = [(f"{id} depends on it", []) for id in candidate.supports]
             line = f"{lineage.render_entry(candidate.entry)}: {', '.join(candidate.reasons)}"
             below.append((line, dependents))
-        return lineage.render_tree((title, below)) + (f"\n{self.cut} more could go." if self.cut else "")
+        return lineage.render_tree((title, below)) + (f"\n{self.cut} above the limit." if self.cut else "")
 
 
 class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,14 +145,16 @@ async def _plan(
     found: list[tuple[Entry, list[str]]] = []
     dependents: dict[str, list[str]] = {}
     seen = 0
-    # Stale memories can be pruned as well: nobody recalls them.
+    # Stale memories are not recalled, and can be pruned as well.
     async for entry in queries.iter_entries(store, scope, Filter(include_stale=True), at=criteria.now):
         seen += 1
+        # Collected from all live memories, and not only from candidates: any of them may become stale.
         for premise in queries.premises(entry):
             dependents.setdefault(premise, []).append(entry.id)
         reasons = criteria.reasons(entry) if not only or _type_of(entry) in only else None
         if reasons is not None:
             found.append((entry, reasons))
+    # Use counts may take a read per memory, so they are read for the remaining candidates only.
     if criteria.max_access is not None:
         uses = await queries.use_counts(store, [entry.id for entry, _ in found], scope)
         found = [
@@ -160,6 +162,7 @@ async def _plan(
             for entry, reasons in found
             if uses[entry.id] <= criteria.max_access
         ]
+    # Entries come newest first; up to the limit, the oldest are pruned.
     free = [(entry, reasons) for entry, reasons in reversed(found) if _type_of(entry) not in never]
     candidates = tuple(
         PruneCandidate(entry=entry, reasons=tuple(reasons), supports=tuple(dependents.get(entry.id, ())))
@@ -188,6 +191,7 @@ async def _apply(store: Any, scope: Scope, report: PruneReport) -> PruneReport:
     for candidate in report.candidates:
         entry = candidate.entry
         try:
+            # The revision of the plan: a memory that was changed since is not forgotten.
             await superseding.supersede(entry.id, scope, reason=candidate.reason, expected_rev=entry.rev)
             pruned.append(entry.id)
         except (Conflict, NotFound):
@@ -213,11 +217,11 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
     open_questions: tuple[Entry, ...] = ()
     expiring: tuple[Entry, ...] = ()
     cut: bool = False
-    """Whether a list was cut at the limit."""
+    """True if a list was cut at the limit."""
 
     @property
     def is_clear(self) -> bool:
-        """Whether all lists are empty."""
+        """True if all lists are empty."""
         return not (self.conflicts or self.stale or self.open_questions or self.expiring)
 
     def __str__(self) -> str:
@@ -225,7 +229,7 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
             return "Nothing needs attention."
         parts = [
             *_section("Contradictions", [(str(pair), []) for pair in self.conflicts]),
-            *_section("No longer holds", [_stale_branch(stale) for stale in self.stale]),
+            *_section("Stale", [_stale_branch(stale) for stale in self.stale]),
             *_section("Open questions", _entry_branches(self.open_questions)),
             *_section("Expires soon", _entry_branches(self.expiring)),
         ]
@@ -239,12 +243,13 @@ async def review(
 
     Args:
         limit: The largest number of items in each list.
-        soon_ms: How far ahead an expiry counts as soon.
+        soon_ms: Time ahead, in milliseconds, in which an expiry is reported.
     """
     check_instance(scope, "scope", kind=Scope)
     check_positive(limit, "limit")
     check_count(soon_ms, "soon_ms")
     at = clock.resolve(now)
+    # One more than is shown tells whether a list was cut.
     contradictions = await find_conflicts(store, scope, limit=limit + 1)
     questions = await queries.query_by_type(store, "unknown", scope, limit=limit + 1)
     stale: list[Entry] = []

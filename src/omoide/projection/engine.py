@@ -42,13 +42,13 @@ class ProjectionCursor(Value, frozen=True, kw_only=True):
     pending: MapField = EMPTY_MAP
     """Requests without an answer: `[first, last, at]` by request id."""
     kept: bool = False
-    """Whether a provider stored anything of the current requests."""
+    """True if a provider stored anything of the current requests."""
     broken: bool = False
-    """Whether one of the current requests failed as a whole."""
+    """True if one of the current requests failed as a whole."""
     missed: ListField = EMPTY_LIST
     """The keys of the current requests that a provider did not store."""
     refused: MapField = EMPTY_MAP
-    """How often a provider refused each key while it stored others."""
+    """Number of times that a provider refused each key while it stored others."""
     failures: Count = 0
     """Failures since the cursor last advanced."""
     failed_at: Millis | None = None
@@ -81,11 +81,11 @@ class ProjectionCursor(Value, frozen=True, kw_only=True):
         return self.with_requests({}, at).replace(failures=self.failures + 1, failed_at=at)
 
     def is_in_flight(self, now: int, retry_ms: int) -> bool:
-        """Return whether answers are awaited; none are after the clock was set back."""
+        """Return True if answers are awaited; none are after the clock was set back."""
         return any(0 <= now - span[2] < retry_ms for span in self.pending.values())
 
     def is_backing_off(self, now: int, retry_ms: int) -> bool:
-        """Return whether the last failure was less than `retry_ms` ago."""
+        """Return True if the last failure was less than `retry_ms` ago."""
         return self.failed_at is not None and 0 <= now - self.failed_at < retry_ms
 
 
@@ -93,6 +93,7 @@ def read_cursor(memory: Memory, name: str, thread_id: str, now: int) -> Projecti
     """Return the cursor of a projector for a thread; a new one if there is none that can be read."""
     value = _cursors(memory).get(name)
     cursor = None if value is None else _parse_cursor(value)
+    # The positions of another thread have no meaning in this one.
     if cursor is None or cursor.thread != thread_id:
         return ProjectionCursor(thread=thread_id, at=now)
     return cursor
@@ -108,6 +109,7 @@ def iter_cursors(memory: Memory) -> Iterator[tuple[str, ProjectionCursor]]:
 
 def write_cursor(memory: Memory, name: str, cursor: ProjectionCursor, now: int) -> Memory:
     """Return the memory with a cursor in it."""
+    # Defaults are left out: cursors are part of the agent's state, and of each checkpoint of it.
     plain = {
         field.name: getattr(cursor, field.name)
         for field in msgspec.structs.fields(ProjectionCursor)
@@ -122,7 +124,7 @@ def _cursors(memory: Memory) -> FrozenMap[str, Any]:
 
 
 def _parse_cursor(value: object) -> ProjectionCursor | None:
-    """Parse a cursor; None for anything else, because anybody may write into the memory."""
+    """Parse a cursor; None for anything else, because actions may write to the space as well."""
     if not isinstance(value, FrozenMap):
         return None
     try:
@@ -133,11 +135,11 @@ def _parse_cursor(value: object) -> ProjectionCursor | None:
 
 def _check_span(span: Any, field: str, size: int) -> None:
     if isinstance(span, (str, Mapping)) or len(span) != size:
-        raise Invalid(field, "is no span", f"use {size} numbers")
+        raise Invalid(field, "is not a span", f"use {size} numbers")
     for number in span:
         check_count(number, field)
     if span[0] > span[1]:
-        raise Invalid(field, "ends before it begins", "leave it to the projection")
+        raise Invalid(field, "ends before it begins", "do not write cursors yourself")
 
 
 MESSAGE_KINDS = ("message",)
@@ -223,7 +225,7 @@ def project(
     """Project what is new in the thread of an agent into its memory.
 
     Args:
-        backoff: Whether to skip projectors that failed less than their `retry_ms` ago.
+        backoff: Skip projectors that failed less than their `retry_ms` ago.
 
     Returns:
         The new agent, and the directives of the projectors. The failure of a projector is an `Error` among
@@ -234,8 +236,10 @@ def project(
     thread = state.THREAD.get(agent)
     if thread is None:
         return agent, []
+    # Cursors are part of the memory: what is projected and its cursor change together or not at all.
     before = memory = state.MEMORY.get_or_new(agent)
     directives: list[Directive] = []
+    # Projectors, and the memory that they change, see one time.
     with clock_at(now):
         moment = clock.now()
         for projector in checked:
@@ -270,7 +274,12 @@ def count_pending(agent: Agent, projectors: Iterable[Projector], *, now: int | N
 
 
 def check_projectors(projectors: object) -> tuple[Projector, ...]:
-    """Return the projectors as a tuple, or raise if one is none or names are not unique."""
+    """Return the projectors as a tuple.
+
+    Raises:
+        WrongType: an item is not a projector.
+        Invalid: two projectors have the same name.
+    """
     if isinstance(projectors, (str, bytes, Mapping)) or not isinstance(projectors, Iterable):
         raise WrongType("projectors", "a list of Projectors", projectors)
     by_name: dict[str, Projector] = {}
@@ -304,6 +313,7 @@ def _due_span(
         return None
     if backoff and cursor.is_backing_off(now, retry_ms):
         return None
+    # A batch to be confirmed is requested again as a whole after a failure, so its size is limited.
     first, last = cursor.next_seq, size - 1
     return first, min(last, first + MAX_BATCH - 1) if _needs_confirmation(projector) else last
 
@@ -312,6 +322,7 @@ def _run(
     projector: Projector, memory: Memory, thread: Thread, ctx: ProjectionContext
 ) -> tuple[Memory, list[Directive]]:
     first, last = ctx.since, ctx.fresh[-1].seq
+    # Read before the projector runs, so that it cannot move its own cursor.
     cursor = read_cursor(memory, projector.name, thread.id, ctx.now)
     new, directives = _validate_result(projector.project(memory, thread, ctx), projector.name, memory)
     pending = [one for one in directives if isinstance(one, (MemoryQuery, MemoryUpsert, MemoryDelete))]
@@ -319,6 +330,7 @@ def _run(
         requests = {one.request_id: [first, last, ctx.now] for one in pending}
         if len(requests) != len(pending):
             raise Invalid("request_id", "is the same twice", "leave it out, so that each has its own")
+        # The cursor advances when all answers are in; see `projection_result`.
         cursor = cursor.with_requests(requests, ctx.now)
     else:
         cursor = cursor.advance(first, last, ctx.now)
@@ -333,7 +345,7 @@ def _validate_result(result: Any, name: str, before: Memory) -> tuple[Memory, li
     if not isinstance(result, Memory):
         raise WrongType(f"the result of {name!r}", "a Memory, or (memory, [directives])", result)
     if result.id != before.id:
-        raise Invalid(f"the memory of {name!r}", "is another one", "change the one that was given")
+        raise Invalid(f"the memory of {name!r}", "is another one", "return a copy of the memory passed")
     if isinstance(directives, (str, bytes)) or not isinstance(directives, Sequence):
         raise WrongType(f"the directives of {name!r}", "a list", directives)
     for directive in directives:
@@ -353,6 +365,7 @@ def _clamp_cursor(projector: Projector, memory: Memory, thread: Thread, now: int
 
 
 def _record_failure(projector: Projector, memory: Memory, thread: Thread, now: int) -> Memory:
+    # The cursor cannot be written if an action made the space a list; the failure is reported anyway.
     with suppress(OmoideError):
         cursor = read_cursor(memory, projector.name, thread.id, now)
         return write_cursor(memory, projector.name, cursor.with_failure(now), now)

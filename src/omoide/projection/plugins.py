@@ -70,7 +70,7 @@ class SupportsCapture(Protocol):
 
 
 class CaptureRule(Record, frozen=True, kw_only=True):
-    """Which signals are stored, and how."""
+    """Pattern of the signals to store, and the form in which they are stored."""
 
     LABEL: ClassVar[str] = "capture rule"
 
@@ -86,9 +86,9 @@ class CaptureRule(Record, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
     provider: Name | None = None
     skip: bool = False
-    """Whether matching signals are not stored."""
+    """True if matching signals are not stored."""
     merge: bool = False
-    """Whether fields that are not set, and more tags and metadata, come from the next rule that matches."""
+    """Take fields that are not set, and further tags and metadata, from the next rule that matches."""
 
     def _check(self) -> None:
         pattern.check_pattern(self.pattern)
@@ -116,7 +116,7 @@ class SignalCapture(Plugin):
     """Stores signals as memories after they were handled."""
 
     name = "signal_capture"
-    description = "Keeps signals as memories, by rules"
+    description = "Stores signals as memories by rules"
 
     def __init__(
         self,
@@ -130,6 +130,7 @@ class SignalCapture(Plugin):
         if isinstance(rules, (str, bytes, Mapping)) or not isinstance(rules, Iterable):
             raise WrongType("rules", "a list of CaptureRules", rules)
         parsed = [CaptureRule.new(rule) for rule in rules]
+        # The sort is stable: of equally specific rules the first one wins.
         self.rules = tuple(sorted(parsed, key=lambda rule: pattern.specificity(rule.pattern), reverse=True))
 
     def __eq__(self, other: object) -> bool:
@@ -160,6 +161,7 @@ class SignalCapture(Plugin):
             return None
         rule, *wider = found
         for other in wider:
+            # A wider rule that skips signals has nothing to merge.
             if not rule.merge or other.skip:
                 break
             rule = rule.with_defaults(other)
@@ -229,11 +231,11 @@ class ProviderAnswer(NamedTuple):
     """The answer of a provider to one request."""
 
     kept: bool
-    """Whether it stored anything."""
+    """True if it stored anything."""
     missed: list[str]
     """The keys that it did not store."""
     broken: bool
-    """Whether it failed for another reason than these keys."""
+    """True if it failed for another reason than these keys."""
 
 
 @action
@@ -254,7 +256,7 @@ class ProjectionPlugin(Plugin):
     """Routes the answers of memory providers to projectors; `ProjectionStrategy` needs no plugin."""
 
     name = "projection"
-    description = "Takes in what memory providers answer to projectors"
+    description = "Applies the answers of memory providers to the cursors of projectors"
     actions = (projection_result,)
 
     def router(self, config: FrozenMap[str, Any]) -> Sequence[RouteLike]:
@@ -274,10 +276,13 @@ def _apply_answer(
         missed=[*cursor.missed, *answer.missed],
         at=now,
     )
+    # The span is judged once, when all of its requests are answered.
     if cursor.pending:
         return cursor, []
     if not cursor.missed and not cursor.broken:
         return cursor.advance(first, last, now), []
+    # A refusal counts only while other keys were stored: a provider that stores nothing is down, and none of
+    # the messages may be skipped for that. Keys that were stored this time lose their count.
     if cursor.kept and not cursor.broken:
         cursor = cursor.replace(refused={key: cursor.refused.get(key, 0) + 1 for key in cursor.missed})
     if not cursor.broken and all(cursor.refused.get(key, 0) >= MAX_REFUSALS for key in cursor.missed):
@@ -286,7 +291,7 @@ def _apply_answer(
 
 
 def _parse_answer(status: object, details: object) -> ProviderAnswer:
-    """Parse an answer; a timeout tells nothing about what the provider would store."""
+    """Parse an answer; a timeout does not count as a refusal of the key."""
     items = () if isinstance(details, (str, bytes)) or not isinstance(details, Sequence) else details
     results = [item for item in items if isinstance(item, Mapping) and isinstance(item.get("key"), str)]
     missed = [result["key"] for result in results if result.get("status") != "ok"]
@@ -302,7 +307,7 @@ def _parse_answer(status: object, details: object) -> ProviderAnswer:
 def _skipped_error(name: str, keys: list[str]) -> Error:
     named = ", ".join(keys[:_MAX_NAMED_KEYS]) + (", …" if len(keys) > _MAX_NAMED_KEYS else "")
     return Error(
-        message=f"projector {name!r}: its provider refused {named} {MAX_REFUSALS} times; passed over",
+        message=f"projector {name!r}: its provider refused {named} {MAX_REFUSALS} times; skipped",
         context="projection",
         action=name,
         kind="Refused",
@@ -340,6 +345,7 @@ class ProjectionStrategy:
         return type(other) is type(self) and other._identity() == self._identity()
 
     def __hash__(self) -> int:
+        # Projectors and the inner strategy need not be hashable.
         return hash((type(self), self.after))
 
     def _identity(self) -> tuple[object, ...]:
@@ -363,6 +369,7 @@ class ProjectionStrategy:
         if rest or not instructions:
             agent, more = self.inner.cmd(agent, rest, Context(agent, ctx.signal, ctx.config))
             directives += more
+        # Commands may be frequent, so a failed projector waits for `retry_ms`; a tick retries at once.
         if count_pending(agent, self.projectors) >= self.after:
             agent, more = project(agent, self.projectors, config=self.config, backoff=True)
             directives += more

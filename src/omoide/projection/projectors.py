@@ -104,9 +104,9 @@ class ActionRule(Record, frozen=True, kw_only=True):
             try:
                 groups = _compile(written or "").groups
             except re.error as error:
-                raise Invalid(field, f"is no regular expression ({error})", "correct it") from error
+                raise Invalid(field, f"is not a valid regular expression ({error})", "correct it") from error
             if field == "pattern" and groups == 0:
-                raise Invalid(field, "has no group", "put brackets around what is to be done")
+                raise Invalid(field, "has no group", "put parentheses around the task")
 
     def find_task(self, sentence: str, role: str) -> str | None:
         """Return the task in a sentence, if the rule matches."""
@@ -170,6 +170,8 @@ class NextActions(Value, frozen=True, kw_only=True):
 
     def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
         """Return the memory with the tasks of the fresh messages."""
+        # By text among open tasks, so that a task which was done may come up again; by id among all tasks, so
+        # that an entry which is projected twice does not.
         known = {
             _normalize(text) for task in memory.tasks_open() if isinstance(text := task.get("text"), str)
         }
@@ -191,6 +193,7 @@ class NextActions(Value, frozen=True, kw_only=True):
         for sentence in sentences(message.text):
             if len(sentence) > MAX_SENTENCE_LENGTH or sentence.rstrip("\"')]”’").endswith("?"):
                 continue
+            # Patterns use the ASCII apostrophe.
             plain = sentence.replace("’", "'")
             text = next((found for rule in self.rules if (found := rule.find_task(plain, message.role))), "")
             if len(text) >= MIN_TASK_LENGTH:
@@ -236,6 +239,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
         messages = [*messages_in(ctx.fresh, self.kinds)]
         if not messages:
             return memory
+        # The previous summary is summarized again with the new messages, in their order.
         text, first = self._previous_summary(memory, thread.id, ctx.since) or ("", messages[0].entry.seq)
         for start in range(0, len(messages), self.batch_size):
             part = [_to_buffer_message(message) for message in messages[start : start + self.batch_size]]
@@ -255,6 +259,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
             case {"thread": str(other)} if other != thread_id:
                 return None
             case {"source": "projector", "content": str(text), "covers_seq": [int(first), int(last)]}:
+                # Entries from `since` on are in the summary if the cursor moved back; they would count twice.
                 return (text, first) if 0 <= first <= last < since else None
             case _:
                 return None
@@ -262,6 +267,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
 
 def _parse_summary(summary: str) -> list[BufferMessage]:
     """Return the lines of a summary as the messages that they stand for."""
+    # Token counts are not used: `summarize_messages` counts by itself.
     found = map(_LINE.fullmatch, summary.split("\n"))
     return [
         BufferMessage(id=f"line_{at}", role=line[1], content=line[2], timestamp=0, token_count=1)

@@ -29,6 +29,7 @@ MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 12, 400
 """Length limits of a sentence that rules are applied to."""
 MAX_ITEMS = 20
 """Maximum number of memories from one message."""
+# The confidence that JidoCode gives to what it extracts from the replies of a model.
 MAX_AGENT_CONFIDENCE = 0.6
 """Upper limit of the confidence in an assistant's own statement."""
 
@@ -71,7 +72,7 @@ class Rule(Record, frozen=True, kw_only=True):
             try:
                 _compile(pattern or "")
             except re.error as error:
-                raise Invalid(field, f"is no regular expression ({error})", "correct it") from error
+                raise Invalid(field, f"is not a valid regular expression ({error})", "correct it") from error
 
     def matches(self, sentence: str, role: str) -> bool:
         """Return True if the rule applies to a sentence said by this role."""
@@ -112,12 +113,14 @@ def extract(
     """
     check_str(text, "text")
     message_ref, now = f"{thread}:{check_count(seq, 'seq')}", clock.resolve(at)
+    # Tool results and system prompts are data and instructions, not statements of a person or an agent.
     if role not in SOURCES:
         return ()
     applied = RULES if rules is None else tuple(rules)
     items: dict[str, PendingItem] = {}
     for sentence in sentences(text):
         if MIN_SENTENCE_CHARS <= len(sentence) <= MAX_SENTENCE_CHARS:
+            # Patterns use the ASCII apostrophe; the memory keeps the sentence as it was written.
             plain = sentence.replace("’", "'")
             rule = next((rule for rule in applied if rule.matches(plain, role)), None)
             if rule is not None:
@@ -131,6 +134,7 @@ def _pending_item(
 ) -> PendingItem:
     confidence = rule.confidence if role == "user" else min(rule.confidence, MAX_AGENT_CONFIDENCE)
     reason = _RATIONALE.search(sentence) if rule.reasons else None
+    # The same message extracted twice, as after a crash, gives the same ids and thus no second memory.
     key = f"{message_ref}\0{rule.name}\0{sentence}"
     entry = Entry(
         id="mem_" + sha256(key.encode()).hexdigest()[:32],
@@ -168,6 +172,8 @@ _THING = (
     r"pipeline|project|queue|repo|repository|server|service|site|stack|system|team|test suite|website|worker)"
 )
 
+# The first match decides, so specific statements come first: one of a root cause may match `error` and
+# `fact` as well. `unknown` is the only rule for questions.
 RULES: tuple[Rule, ...] = (
     Rule(
         name="decision",

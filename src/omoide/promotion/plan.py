@@ -78,6 +78,7 @@ def digest(value: Any) -> str:
 
 def fingerprint(entry: Entry) -> str:
     """Return a digest of a memory that supersession and reinstatement do not change."""
+    # Forgetting and reinstating change these fields and the revision, and nothing else.
     content = entry.replace(
         superseded_by=None, superseded_at=None, superseded_reason=None, stale=False, rev=0
     )
@@ -238,11 +239,13 @@ def build_plan(
     for pending in memory.pending.list_implicit():
         least = message_minimum if _is_message(pending.entry) else minimum
         candidate = _from_pending(pending, scope, "pending", least)
+        # A value evicted from the context is a pending item; with its key it supersedes the former value.
         candidates.append(_with_context_key(candidate, memory.session_id, evicted, marks))
     decisions = memory.pending.list_agent_decisions()
     candidates += [_from_pending(decision, scope, "decision", minimum) for decision in decisions]
     held_ids = frozenset(undone_ids)
     candidates = [_hold_back(item) if item.id in held_ids else item for item in candidates]
+    # Origin and id break ties, so that the limit always cuts the same candidates.
     candidates.sort(key=lambda item: (-item.score, item.origin, item.id))
     limited = _limit_promotions(candidates, None if trigger in FINAL_TRIGGERS else policy.max_items)
     return PromotionPlan(candidates=tuple(limited), threshold=minimum, trigger=trigger, at=now)
@@ -257,11 +260,12 @@ def _limit_promotions(
 ) -> Iterable[PromotionCandidate]:
     accepted = 0
     for candidate in candidates:
+        # Decisions are promoted in any case, and do not use up the limit.
         if candidate.verdict == "promote" and candidate.origin != "decision":
             accepted += 1
             if max_items is not None and accepted > max_items:
                 candidate = _with_verdict(
-                    candidate, "later", f"a run promotes {max_items}: the next one takes it"
+                    candidate, "later", f"limit of {max_items} per run; left for the next run"
                 )
         yield candidate
 
@@ -277,12 +281,13 @@ def _from_context(
     origins: Mapping[str, Evidence],
 ) -> PromotionCandidate:
     item_score = score_context_item(item, memory.access_log, now, policy.weights)
+    # The digest tells a changed value from an unchanged one without reading the store.
     previous, value_digest = marks.get(item.key), digest(item.value)
     entry = entry_from_item(item, memory.session_id, scope, item_score.total, previous, origins.get(item.key))
     if item.suggested_type is None:
-        verdict, why = "untyped", f"{item.key!r} is no kind of memory; pass memory_type to make it one"
+        verdict, why = "untyped", f"{item.key!r} has no memory type; pass memory_type to promote it"
     elif previous is not None and previous.digest == value_digest:
-        verdict, why = "unchanged", f"it is memory {previous.id!r} already"
+        verdict, why = "unchanged", f"memory {previous.id!r} has this value already"
     elif reaches(item_score.total, threshold):
         verdict, why = "promote", str(item_score)
     else:
@@ -294,6 +299,7 @@ def _from_context(
 
 
 def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float) -> PromotionCandidate:
+    # The scope of the run is the owner, whatever owner the item was made with.
     entry = item.entry.replace(
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
@@ -367,6 +373,7 @@ def content_of(item: ContextItem) -> str:
     if len(data) <= MAX_CONTENT_BYTES:
         return item.text
     head = data[: MAX_CONTENT_BYTES - len(TRUNCATION_SUFFIX.encode())]
+    # The cut may split a character of several bytes.
     return head.decode(errors="ignore") + TRUNCATION_SUFFIX
 
 

@@ -88,6 +88,7 @@ async def _promote_candidate(
     entry, superseded = candidate.entry, None
     if candidate.before is not None:
         superseded = await _latest_successor(store, candidate.before, entry)
+    # Before anything is written, so that a refused entry leaves nothing behind.
     if strict:
         await _check_strict(store, entry, superseded)
     existing = await _find_entry(store, entry.id, entry.scope)
@@ -102,6 +103,7 @@ async def _promote_candidate(
         supersedes=None if superseded is None else superseded.id,
         before=candidate.before,
         print=fingerprint(stored),
+        # `undo` of this run must not forget what an earlier run made.
         made=created and stored.id not in promoted_ids,
     )
 
@@ -109,8 +111,9 @@ async def _promote_candidate(
 async def _write_or_reinstate(
     store: Store, candidate: PromotionCandidate, existing: Entry | None, superseded: Entry | None
 ) -> tuple[Entry, bool]:
-    """Return the stored entry, and whether this promotion made it."""
+    """Return the stored entry, and True if this promotion made it."""
     entry = candidate.entry
+    # An interrupted attempt wrote it already; a second write would be another revision.
     if existing is not None and (existing.content, existing.type) == (entry.content, entry.type):
         if _is_undone(existing):
             undoer: SupportsSupersede = require(store, SupportsSupersede, "promote again what was undone")
@@ -119,7 +122,8 @@ async def _write_or_reinstate(
     receipt = await store.write(
         WriteRequest(
             entry=entry,
-            dedupe=candidate.key is None,  # the same words, said again, are the same memory
+            # Equal text is the same memory, but a key of the context may return to a former value.
+            dedupe=candidate.key is None,
             supersedes=None if superseded is None else superseded.id,
         )
     )
@@ -190,6 +194,7 @@ async def undo(
     undoer: SupportsSupersede = require(store, SupportsSupersede, "undo a promotion")
     signals: list[Signal] = []
     forgotten: list[Entry] = []
+    # In reverse order, because an entry of a run may supersede an earlier one of the same run.
     for made in reversed(run.promoted):
         stored = await _find_entry(store, made.id, scope) if made.made else None
         if stored is None or not (_is_undone(stored) or _is_unmodified(stored, made)):
@@ -199,10 +204,12 @@ async def undo(
             await undoer.supersede(made.id, scope, reason=UNDONE_REASON)
         signals.append(_signal("memory.superseded", scope, id=made.id, by=None, reason=UNDONE_REASON))
         successor, predecessor = made.id, made.supersedes
+        # Runs may be undone in any order: predecessors that were undone themselves stay forgotten.
         while predecessor is not None and predecessor in undone:
             successor, predecessor = predecessor, undone[predecessor].supersedes
         if predecessor is not None:
             entry = await _find_entry(store, predecessor, scope)
+            # Something else may have replaced it since; then it stays superseded.
             if entry is not None and entry.superseded_by == successor:
                 await undoer.reinstate(entry.id, scope)
     return signals, forgotten

@@ -1,4 +1,4 @@
-"""Hold what a session knows before any of it is stored.
+"""Short-term memory of a session, before anything is promoted to the store.
 
 `memory` has `ShortTerm` with its conversation buffer, its token budget and the memories that wait for
 promotion, `context` the working context, `importance` the score of a memory and the access log, and `summary`

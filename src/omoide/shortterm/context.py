@@ -42,10 +42,11 @@ KEYS = (
 
 SOURCES = ("inferred", "explicit", "tool")
 MAX_DEPTH = 32
-"""How deeply a value may be nested, so that it can be stored together with the record around it."""
+"""Maximum nesting of a value; leaves room for the record that it is stored in."""
 ITEM_OVERHEAD_TOKENS = 2
 """Approximate number of tokens that a pair takes besides its text."""
 
+# `active_errors` has no type on purpose: it describes the moment, and is promoted only with an explicit type.
 _TYPE_BY_KEY_AND_SOURCE = MappingProxyType(
     {
         ("active_file", "tool"): "fact",
@@ -99,6 +100,7 @@ class ContextItem(Record, frozen=True, kw_only=True):
             try:
                 entry.check_memory_type(self.suggested_type)
             except NotFound as error:
+                # For a caller an unknown type is an invalid field of the record, not a missing object.
                 raise Invalid("memory_type", f"is {self.suggested_type!r}", error.remedy) from error
 
     @property
@@ -172,10 +174,11 @@ class WorkingContext(Record, frozen=True, kw_only=True):
         """
         try:
             item = self._item(key, value, source, confidence, memory_type, clock.resolve(now), count)
-        except InvalidRecord:
+        except InvalidRecord:  # a subclass of Invalid that names its record already
             raise
         except Invalid as error:
             raise InvalidRecord(ContextItem.LABEL, error) from error
+        # The new value stays: `_item` refuses a value that is larger than the whole budget.
         return self._with(item)._evict(item.last_accessed, protected_key=item.key)
 
     def resize(self, max_tokens: int, *, now: int | None = None) -> tuple[Self, tuple[ContextItem, ...]]:
@@ -215,6 +218,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
             access_count=1 if previous is None else previous.access_count + 1,
             first_seen=at if previous is None else previous.first_seen,
             last_accessed=at,
+            # Promotion takes this as the creation time of the memory.
             changed_at=previous.changed_at if previous is not None and previous.value == frozen else at,
             suggested_type=infer_type(key, source) if memory_type is None else memory_type,
             type_given=memory_type is not None,
@@ -295,6 +299,7 @@ class WorkingContext(Record, frozen=True, kw_only=True):
             item_score = score(
                 item.last_accessed, item.access_count, item.confidence, item.suggested_type, now
             )
+            # Last access and key break ties, so that eviction is deterministic.
             return item_score.total, item.last_accessed, item.key
 
         return sorted(self.items.values(), key=importance)

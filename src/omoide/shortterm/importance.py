@@ -90,8 +90,9 @@ class AccessLog(Record, frozen=True, kw_only=True):
         figures = _NO_COUNTS
         for at, access in enumerate(self.log):
             if not isinstance(access, AccessEvent):
-                raise WrongType(f"log[{at}]", "an Access", access)
+                raise WrongType(f"log[{at}]", "an AccessEvent", access)
             figures = _count_access(figures, access)
+        # Derived from the log and never stored (see EXCLUDED_FIELDS), so the two cannot disagree.
         set_field(self, "figures", figures)
         while len(self.log) > self.max_entries:
             self._drop_oldest()
@@ -167,6 +168,7 @@ class AccessLog(Record, frozen=True, kw_only=True):
         """Remove the first access in place; only for a log that is still being constructed."""
         oldest = self.log[0]
         set_field(self, "log", self.log.delete(0))
+        # The last access stays as it is: an access that remains in the log is not older than this one.
         count, last = self.figures[oldest.key]
         figures = (
             self.figures.delete(oldest.key) if count == 1 else self.figures.set(oldest.key, (count - 1, last))
@@ -181,7 +183,7 @@ def _count_access(figures: UsageCounts, access: AccessEvent) -> UsageCounts:
 
 
 def _parse_key(key: object) -> tuple[bool, str]:
-    """Return whether the key names a memory, and its name."""
+    """Return True if the key names a memory, and the name."""
     if isinstance(key, tuple):
         if len(key) != 2 or key[0] != MEMORY:
             raise WrongType("key", 'a key, or ("memory", id)', key)
@@ -189,12 +191,15 @@ def _parse_key(key: object) -> tuple[bool, str]:
     return False, check_text(key, "key")
 
 
+# An `unknown` with confidence 0.7 and five accesses scores 0.6, the default threshold; in floating point the
+# sum is 0.5999999999999999.
 TOLERANCE = 1e-9
 """Largest difference of two sums that are equal but for rounding."""
 
 DEFAULT_SALIENCE = 0.3
 """Salience of a type that the table does not list."""
 
+# Weights, cap, half-life and salience are those of the importance scorer in JidoCode.
 _BASE_SALIENCE = {
     "decision": 1.0,
     "convention": 1.0,
@@ -294,7 +299,7 @@ class Score(Value, frozen=True, kw_only=True):
         explanations = {
             "recency": _recency_text(self.minutes),
             "frequency": _frequency_text(self.access_count),
-            "confidence": f"{self.confidence:.0%} sure",
+            "confidence": f"confidence {self.confidence:.0%}",
             "salience": _type_text(self.type),
         }
         return tuple(
@@ -332,6 +337,7 @@ def score(
     at, last = clock.resolve(now), clock.check(last_accessed, "last_accessed")
     count = check_count(access_count, "access_count")
     certainty = min(max(_check_finite(confidence, "confidence"), 0.0), 1.0)
+    # Whole minutes and no negative ones: a clock that was set back must not raise recency above 1.
     minutes = max(at - last, 0) // 60_000
     salience = DEFAULT_SALIENCE if type is None else SALIENCE.get(type, DEFAULT_SALIENCE)
     recency = 1 / (1 + minutes / weights.half_minutes)
@@ -343,6 +349,7 @@ def score(
         + weights.salience * salience
     )
     return Score(
+        # Weights may add up to more than 1.
         total=min(total, 1.0),
         recency=recency,
         frequency=frequency,

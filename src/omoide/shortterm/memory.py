@@ -47,6 +47,7 @@ SUGGESTED_BY = ("implicit", "agent")
 DEFAULT_IMPORTANCE = 0.5
 """Importance of an item without a score."""
 
+# Names of these fields in the pending memories of JidoCode.
 _ALIASES = MappingProxyType(
     {
         "memory_type": "type",
@@ -127,6 +128,7 @@ class ConversationBuffer(Record, frozen=True, kw_only=True):
             if not isinstance(message, BufferMessage):
                 raise WrongType(f"messages[{at}]", "a BufferMessage", message)
         set_field(self, "current_tokens", sum(message.token_count for message in self.messages))
+        # A single message may exceed the budget: `add` keeps it rather than lose the newest one.
         if self.overflow and len(self.messages) > 1:
             raise Invalid(
                 "messages",
@@ -209,6 +211,7 @@ def _evict_oldest(
         tokens -= message.token_count
     if len(evicted) == len(messages):
         return EMPTY_LIST, tokens, tuple(evicted)
+    # Deleting from the front shares the rest of the list; rebuilding it would copy every message.
     for _ in evicted:
         messages = messages.delete(0)
     return messages, tokens, tuple(evicted)
@@ -375,19 +378,20 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         the least important one is evicted, which may be the new one.
         """
         _check_item(item)
+        # A decision outranks a suggestion of the same memory.
         if any(decision.id == item.id for decision in self.agent_decisions):
             return self, ()
         items = (*_without(self.items, {item.id}), _with_suggested_by(item, "implicit"))
         if len(items) <= self.max_items:
             return self._with(items, self.agent_decisions), ()
-        least = min(
-            items, key=lambda candidate: candidate.importance_score
-        )  # of several, the first is the oldest
+        # Of several equally unimportant items, `min` returns the first, which is the oldest.
+        least = min(items, key=lambda candidate: candidate.importance_score)
         return self._with(_without(items, {least.id}), self.agent_decisions), (least,)
 
     def add_agent_decision(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
         """Return the collection with a decision of the agent, and the evicted (oldest) decisions."""
         _check_item(item)
+        # The score only sorts decisions first: no threshold applies to them.
         decision = _with_suggested_by(item.with_score(1.0), "agent")
         others = _without(self.agent_decisions, {item.id})
         capacity = self.max_agent_decisions - 1
@@ -416,6 +420,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
 
     def update_score(self, id: str, score: float) -> Self:
         """Return the collection with another importance for an implicit item, clamped to 0 to 1."""
+        # Decisions keep their score of 1.
         items = tuple(item.with_score(score) if item.id == id else item for item in self.items)
         return self._with(items, self.agent_decisions)
 
@@ -456,7 +461,7 @@ def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         field = _ALIASES.get(name, name)
         if field in resolved and resolved[field] != value:
-            raise Invalid(name, f"is not what {field} is", "say it once")
+            raise Invalid(name, f"differs from {field}", "pass one of them")
         resolved[field] = value
     return resolved
 
@@ -474,6 +479,7 @@ def _parse_evidence_item(given: object, field: str) -> object:
 
 
 def _relabel_error(error: InvalidRecord) -> InvalidRecord:
+    # Callers pass the fields of a pending memory; the entry inside of it is an implementation detail.
     return InvalidRecord(PendingItem.LABEL, Invalid(error.field, error.problem, error.remedy))
 
 

@@ -37,6 +37,7 @@ def _paragraphs(text: str) -> Iterator[str]:
     for line in text.splitlines():
         fence_match = _FENCE.match(line)
         if fence or fence_match:
+            # Only the marker that opened a block closes it; the other one is part of the code.
             if fence_match and (not fence or fence_match[1] == fence):
                 fence = "" if fence else fence_match[1]
             yield from _flush_paragraph(paragraph)
@@ -46,8 +47,10 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield from _flush_paragraph(paragraph)
         if marker:
             paragraph.append(line[marker.end() :])
+            # A heading is a paragraph of its own, even without a blank line after it.
             if line.lstrip().startswith("#"):
                 yield from _flush_paragraph(paragraph)
+        # Inside of a paragraph Markdown reads an indented line as its continuation, elsewhere as code.
         elif _is_prose(line) and (paragraph or not _INDENTED.match(line)):
             paragraph.append(line)
     yield from _flush_paragraph(paragraph)
@@ -66,6 +69,7 @@ def _flush_paragraph(paragraph: list[str]) -> Iterator[str]:
 def _split_sentences(line: str) -> Iterator[str]:
     start = 0
     for end in _SENTENCE_END.finditer(line):
+        # Eight characters and the dot are enough for the longest abbreviation and the space before it.
         if _ABBREVIATION.search(line[max(start, end.start() - 8) : end.start() + 1]):
             continue
         yield line[start : end.end()].rstrip()
@@ -80,6 +84,7 @@ QuoteFunction = Callable[[str], str]
 SUMMARY_HEADING = "[Summary of the conversation so far]"
 """First line of a summary; it counts toward the token limit."""
 
+# The weights of the conversation summarizer in JidoCode.
 ROLE_WEIGHT, RECENCY_WEIGHT, CONTENT_WEIGHT = 0.3, 0.4, 0.3
 _ROLE_SCORES = {"user": 1.0, "assistant": 0.7, "system": 0.5, "tool": 0.3}
 _KEY_PATTERNS = tuple(
@@ -95,6 +100,8 @@ _KEY_PATTERNS = tuple(
 """Patterns of sentences that decide, demand, report, name or ask something."""
 _MAX_KEY_PATTERNS = 3
 """Number of matching patterns from which on the content score is 1."""
+# Selection counts one line per sentence, while sentences of one message share a line: each further round
+# spends the tokens that this saved.
 _ROUNDS = 4
 
 
@@ -125,6 +132,7 @@ def summarize_messages(
     budget = check_count(max_tokens, "max_tokens")
     ranked = sorted(
         _score_sentences(checked),
+        # Of equal weights the later message wins, and within a message the earlier sentence.
         key=lambda sentence: (-sentence.weight, -sentence.message, sentence.sentence),
     )
     chosen: list[_ScoredSentence] = []
@@ -135,6 +143,7 @@ def summarize_messages(
         used = {*added}
         chosen += added
         ranked = [sentence for sentence in ranked if sentence not in used]
+    # The tokens of a text may be more than those of its parts.
     while chosen and count(_render(chosen, quote)) > budget:
         chosen.pop()
     return _render(chosen, quote) if chosen else ""

@@ -63,6 +63,7 @@ def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> To
         raise MissingStore()
     if scope is None:
         raise Invalid("memory", f"of agent {ctx.agent.id!r} is off", "declare memory=True or a MemoryPolicy")
+    # A memory has one owner, even if the scope that the agent reads spans several agents.
     agent_id = scope.agent_id or ctx.agent.id
     home = Scope(
         namespace=scope.namespace,
@@ -108,6 +109,7 @@ def _request_evidence(ctx: Any) -> tuple[Evidence, ...]:
     """Return the user's message of this request in the thread."""
     thread: Thread = ctx.thread
     sender = ("user", getattr(ctx, "request_id", None))
+    # From the end: the message is among the newest entries of a thread that may be long.
     for seq in range(len(thread.entries) - 1, -1, -1):
         entry = thread.entries[seq]
         message = entry.payload
@@ -121,6 +123,7 @@ def _request_evidence(ctx: Any) -> tuple[Evidence, ...]:
 ALL_TYPES = "all"
 MAX_LIMIT = 50
 MAX_TAG_BYTES = 100
+# The values that the graph assumes for the levels of the ontology; see `graph.vocabulary.LEVELS`.
 CONFIDENCE_LEVELS = {"high": 0.9, "medium": 0.6, "low": 0.3}
 
 Content = Annotated[
@@ -145,14 +148,14 @@ MemoryTypeFilter = Annotated[
         extra_json_schema={"enum": [ALL_TYPES, *MEMORY_TYPES]},
     ),
 ]
-# Some providers want a type beside every choice.
+# Some model providers require a type beside every enum.
 Level = Annotated[Literal["high", "medium", "low"], Meta(extra_json_schema={"type": "string"})]
 Confidence = Annotated[
-    float | Level, Meta(description="How sure it is: a number from 0 to 1, or high, medium or low.")
+    float | Level, Meta(description="Confidence: a number from 0 to 1, or high, medium or low.")
 ]
 MinConfidence = Annotated[
     float | Level,
-    Meta(description="Leave out what is less sure: a number from 0 to 1, or high, medium or low."),
+    Meta(description="Minimum confidence: a number from 0 to 1, or high, medium or low."),
 ]
 Rationale = Annotated[str, Meta(description="Why it is so, or why it was decided. At most 2000 bytes.")]
 Key = Annotated[
@@ -166,12 +169,12 @@ Tags = Annotated[
     tuple[str, ...], Meta(description="Words to find it by. At most 20, of 100 bytes each.", max_length=20)
 ]
 TagFilter = Annotated[
-    tuple[str, ...], Meta(description="Only what carries all of these tags.", max_length=20)
+    tuple[str, ...], Meta(description="Only memories with all of these tags.", max_length=20)
 ]
 QueryText = Annotated[
     str, Meta(description="What to look for, in plain words; empty for the newest. At most 1000 bytes.")
 ]
-Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many memories at most.")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Maximum number of memories.")]
 MemoryId = Annotated[str, Meta(min_length=1, description="The id of a memory, as recall gives it.")]
 Reason = Annotated[str, Meta(description="Why. At most 500 bytes.")]
 ReplacementId = Annotated[

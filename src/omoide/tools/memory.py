@@ -62,17 +62,17 @@ def forget_tool(config: ToolConfig) -> Action:
     async def forget(
         ctx: Any, memory_id: MemoryId, reason: Reason = "", replacement_id: ReplacementId = ""
     ) -> dict[str, Any]:
-        """Give up a memory that no longer holds, or replace it by another one.
+        """Forget a memory that is wrong or outdated, or replace it by another one.
 
-        It is recalled no more, and what rests on it no longer holds either. It is kept with the reason, so
-        that a person can bring it back.
+        It is not recalled any more, and memories derived from it become stale. It stays stored with the
+        reason, so that a person can restore it.
         """
         context = tool_context(ctx, config, "forget", WRITE_CAPABILITY)
         why = bounded_text(reason, "reason", MAX_REASON_BYTES) or None
         replacement = replacement_id.strip() or None
         entry = await require_entry(context, memory_id.strip(), context.owned_scope)
         if replacement is None and entry.superseded_by is not None:
-            return _receipt(entry, None)  # its first reason stays
+            return _receipt(entry, None)  # forgetting twice keeps the first reason
         if replacement is not None:
             await require_entry(context, replacement, context.owned_scope)
         forgotten = await verbs.forget(
@@ -87,12 +87,12 @@ async def require_entry(context: ToolContext, id: str, scope: Scope) -> Entry:
     """Return the memory with this id; raise an error that tells a model what to do if there is none."""
     entry = await queries.find(context.store, id, scope) if id else None
     if entry is None:
-        raise NotFound("memory", id, "use an id that recall or remember gave; others' memories stay theirs")
+        raise NotFound("memory", id, "use an id that recall or remember returned; others are refused")
     return entry
 
 
 def _receipt(entry: Entry, replacement: str | None) -> dict[str, Any]:
-    message = "It is recalled no more." if replacement is None else f"{replacement} has taken its place."
+    message = "It is not recalled any more." if replacement is None else f"It is replaced by {replacement}."
     receipt = {"forgotten": True, "memory_id": entry.id, "message": message}
     if entry.superseded_reason is not None:
         receipt["reason"] = entry.superseded_reason
@@ -109,6 +109,7 @@ MAX_QUERY_BYTES = 1_000
 def recall_tool(config: ToolConfig) -> Action:
     """Return the `recall` tool with these settings."""
 
+    # Effectful, because recall counts an access of each memory that it returns.
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def recall(
         ctx: Any,
@@ -161,10 +162,10 @@ def relate_tool(config: ToolConfig) -> Action:
     async def relate(
         ctx: Any, source_id: MemoryId, relation: RelationName, target_id: MemoryId
     ) -> dict[str, Any]:
-        """Say how one memory relates to another: what it rests on, contradicts, refines or was caused by."""
+        """Relate one memory to another, for example as derived from it, contradicting or refining it."""
         context = tool_context(ctx, config, "relate", WRITE_CAPABILITY)
         kind = relations.get_relation(relation)
-        # Only its owner may change the status of a memory; anyone who can read two may relate them.
+        # The status of a memory belongs to its owner; other relations need no more than read access to both.
         scope = context.owned_scope if kind.name in relations.STATUS_RELATIONS else context.read_scope
         source, target = source_id.strip(), target_id.strip()
         for id in (source, target):
@@ -243,20 +244,22 @@ async def _write(
         and isinstance(store, SupportsQuery)
         and entry.metadata.get(conflicts.KEY)
     ):
+        # Without the session, because a project shares its keys among sessions.
         found = await conflicts.link_conflicts(store, entry, context.write_scope.replace(session_id=None))
         others = [id for one in found for id in one.ids if id != entry.id]
         if others:
             answer["contradicts"] = others
-            answer["message"] += " It contradicts others: forget what no longer holds."
+            answer["message"] += " It contradicts others: forget those that are outdated."
     return answer
 
 
 async def _write_once(store: Store, request: WriteRequest) -> tuple[Entry, str]:
     """Write a memory, unless an earlier call did; return it with a message for the model."""
+    # The id is that of the call: a call repeated after a crash finds what it wrote before.
     if isinstance(store, SupportsGet):
         known = await queries.find(store, request.entry.id, request.entry.scope)
         if known is not None:
-            return known, f"This was kept already, as {known.id}."
+            return known, f"This is stored already, as {known.id}."
     receipt = await store.write(request)
     entry = receipt.entry
     duplicate = receipt.outcome == "duplicate_of"
@@ -271,6 +274,7 @@ def _metadata(context: ToolContext, type: str, key: str) -> dict[str, Any]:
 
 
 def _check_type(type: str) -> str:
+    # The root type says nothing about the kind of knowledge; the schema offers models only the others.
     if type == ROOT_TYPE:
         raise Invalid("type", f"is {type!r}", f"use one of {', '.join(memory_types.MEMORY_TYPES)}")
     return memory_types.check_memory_type(type)
@@ -288,7 +292,7 @@ def review_tool(config: ToolConfig) -> Action:
 
     @action(effectful=True, idempotent=True, tags=("memory",))
     async def review(ctx: Any, limit: Limit = 10) -> dict[str, Any]:
-        """Find what needs attention: contradictions, what no longer holds and why, and open questions."""
+        """Find what needs attention: contradictions, stale memories with the cause, and open questions."""
         context = tool_context(ctx, config, "review", QUERY_CAPABILITY)
         found = await review_memories(context.store, context.read_scope, limit=limit)
         answer: dict[str, Any] = {

@@ -137,7 +137,7 @@ async def test_a_model_that_slips_is_served_and_told(store: Any) -> None:
         ("recall", {"query": "x" * 1_001}, "use at most 1000"),
         ("recall", {"limit": "many"}, "limit"),
         ("forget", {"memory_id": ""}, "memory_id"),
-        ("forget", {"memory_id": "absent"}, "use an id that recall or remember gave"),
+        ("forget", {"memory_id": "absent"}, "use an id that recall or remember returned"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_in_words_that_help(
