@@ -2,7 +2,7 @@
 
 A child inherits connections, locks and caches of its parent, but none of its threads: connections are shared
 with the parent, a lock that another thread held stays locked for ever, and what a cache contains may be half
-written. A `ForkListener` that is registered is called before and after each fork. Processes that are started by
+written. A registered `ForkListener` is called before and after each fork. Processes that are started by
 `spawn`, `forkserver` or `exec` inherit nothing and need none of this.
 """
 

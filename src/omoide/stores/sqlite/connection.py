@@ -253,10 +253,10 @@ class SQLiteConnections(ForkListener):
     """The connections of a store to its file.
 
     SQLite counts the locks on a file once for the whole process, and a child does not inherit POSIX locks. A
-    child that uses an inherited connection, or opens another one beside it, therefore trusts locks that it does
-    not have, and closing an inherited one rolls back a transaction of the parent. So no connection is open
-    during a fork: both processes open their own afterwards, on demand. Where an operation takes longer than the
-    fork waits, the parent goes on and the child refuses the file.
+    child that uses an inherited connection, or opens another one beside it, therefore trusts locks that it
+    does not have, and closing an inherited one rolls back a transaction of the parent. So no connection is
+    open during a fork: both processes open their own afterwards, on demand. Where an operation takes longer
+    than the fork waits, the parent goes on and the child refuses the file.
 
     For the same reason nothing but SQLite opens the file once it exists: closing any descriptor of a file
     drops all POSIX locks that the process has on it.
