@@ -58,6 +58,15 @@ def leak(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
+def detach_descriptor(descriptor: int) -> None:
+    """Close an inherited socket in this process only; its number is not given to another file."""
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(null, descriptor, inheritable=False)
+    finally:
+        os.close(null)
+
+
 class OperationGate:
     """Counts running operations, and keeps new ones out during a fork."""
 
