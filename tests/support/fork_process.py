@@ -20,8 +20,9 @@ from typing import Any
 
 from tests.support.stores import asked
 
+from omoide import forks
 from omoide.errors import Forked
-from omoide.stores import forks, open_store
+from omoide.stores import open_store
 
 ROOT = Path(__file__).parents[2]
 HANDLES: list[Any] = []
@@ -145,29 +146,25 @@ def busy(path: str, log: str, who: str, fork: str) -> None:
     def divide() -> int:
         return os.fork() if fork == "python" else int(ctypes.CDLL(None).fork())
 
-    if who == "other":
-        thread = threading.Thread(target=hold)
-        thread.start()
-        inside.wait(30)
-        child = divide()
-        if child == 0:
-            _try_in_child(path, journal, store, fork)
-        end.set()
-        thread.join()
-    elif who == "self":
-        try:
+    child = 0
+    try:
+        if who == "self":
             with store._db.write_transaction() as db:
                 db.execute("INSERT INTO settings VALUES ('held', 'x')")
                 child = divide()
-        except Forked:
-            os.write(1, b"inside ")
-            _try_in_child(path, journal, store, fork)
-    else:
-        child = divide()
-        if child == 0:
-            _try_in_child(path, journal, store, fork)
+        else:
+            thread = threading.Thread(target=hold)
+            if who == "other":
+                thread.start()
+                inside.wait(30)
+            child = divide()
+    except Forked:
+        os.write(1, b"inside ")
+    if child == 0:
+        _try_in_child(path, journal, store, fork)
+    end.set()
     os.waitpid(child, 0)
-    journal.write(store, "after")
+    journal.write(store, "after")  # after the thread, which has the lock
     (held,) = store._db.read_once(
         lambda db: db.execute("SELECT count(*) FROM settings WHERE name='held'").fetchone()
     )
@@ -213,17 +210,19 @@ def live(path: str, log: str, name: str, seed: str) -> None:
             case 1 if len(handles) > 1:
                 handles.pop(chance.randrange(len(handles))).close()
             case 2 | 3 if depth < 3:
-                thread = threading.Thread(target=_write_all, args=(journal, handles[0], f"{name}.{n}.t"))
+                threads = [threading.Thread(target=_write_all, args=(journal, handles[0], f"{name}.{n}.t"))]
                 if chance.random() < 0.5:
+                    threads.clear()
+                for thread in threads:
                     thread.start()
                 if os.fork() == 0:
                     depth, name = depth + 1, f"{name}.{n}"
                     chance = random.Random(f"{seed}:{name}")
-                elif chance.random() < 0.2:
-                    thread.ident and thread.join()
-                    leave(chance.choice(("exit", "return")))
                 else:
-                    thread.ident and thread.join()
+                    for thread in threads:
+                        thread.join()
+                    if chance.random() < 0.2:
+                        leave(chance.choice(("exit", "return")))
             case 4 if depth and chance.random() < 0.3:
                 leave(chance.choice(("exit", "return")))
             case _:

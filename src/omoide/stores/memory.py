@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
-from omoide import clock, ids
+from omoide import clock, forks, ids
 from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.embedders import Embedder
 from omoide.errors import Closed
-from omoide.stores import forks, operations, semantics
+from omoide.forks import ForkListener
+from omoide.stores import operations, semantics
 from omoide.stores import recall as recall_engine
-from omoide.stores.forks import ForkListener
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,

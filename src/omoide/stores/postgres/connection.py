@@ -25,6 +25,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Loader
 from psycopg.types.numeric import Int8BinaryDumper
 
+from omoide import forks
 from omoide.errors import (
     Busy,
     Closed,
@@ -35,8 +36,7 @@ from omoide.errors import (
     StoreUnreachable,
     Uncertain,
 )
-from omoide.stores import forks
-from omoide.stores.forks import ForkListener
+from omoide.forks import ForkListener
 from omoide.stores.postgres import schema as tables
 from omoide.stores.sql.database import AdvisoryLock, Cursor, Dialect
 

@@ -28,10 +28,10 @@ import psycopg
 from anyio import from_thread
 from anyio.lowlevel import current_token
 
-from omoide.stores import forks
+from omoide import forks
+from omoide.forks import ForkListener
 from omoide.stores.async_store import AsyncStore, run_in_thread
 from omoide.stores.factory import StoreURL, embedder_for
-from omoide.stores.forks import ForkListener
 from omoide.stores.postgres import schema
 from omoide.stores.postgres import schema as tables
 from omoide.stores.postgres.connection import (

@@ -24,17 +24,17 @@ from urllib.parse import urlunsplit
 
 import msgspec
 
-from omoide import clock
+from omoide import clock, forks
 from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged, Invalid, MissingExtra
+from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import forks, operations, records, semantics
+from omoide.stores import operations, records, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import StoreURL, embedder_for
-from omoide.stores.forks import ForkListener
 from omoide.stores.records import Access, Change, EraseReceipt, Feed, Finding, Link, Page, Query, Stats
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance

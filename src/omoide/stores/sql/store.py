@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from omoide import clock
+from omoide import clock, forks
 from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, Uncertain
-from omoide.stores import forks, semantics
+from omoide.forks import ForkListener
 from omoide.stores import recall as recalling
-from omoide.stores.forks import ForkListener
+from omoide.stores import semantics
 from omoide.stores.records import (
     Access,
     Change,

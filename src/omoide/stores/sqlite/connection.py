@@ -22,6 +22,7 @@ from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from omoide import forks
 from omoide.errors import (
     Busy,
     Closed,
@@ -33,9 +34,8 @@ from omoide.errors import (
     StoreFailed,
     WrongVersion,
 )
+from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import forks
-from omoide.stores.forks import ForkListener
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Dialect
 

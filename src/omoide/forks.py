@@ -1,4 +1,4 @@
-"""Make stores safe to use around `os.fork`.
+"""Make connections, locks and caches safe to use around `os.fork`.
 
 A child inherits connections, locks and caches of its parent, but none of its threads: connections are shared
 with the parent, a lock that another thread held stays locked for ever, and what a cache contains may be half
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from threading import Condition, Lock, get_ident
+from threading import Condition, Lock, RLock, get_ident
 from weakref import WeakSet
 
 FORK_TIMEOUT = 5.0
@@ -65,6 +65,24 @@ def detach_descriptor(descriptor: int) -> None:
         os.dup2(null, descriptor, inheritable=False)
     finally:
         os.close(null)
+
+
+class ForkSafeLock(ForkListener):
+    """A reentrant lock that is free in a forked child, whichever thread of the parent held it."""
+
+    def __init__(self) -> None:
+        self.after_fork_in_child()
+        register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Replace the lock: the thread that held it does not exist here."""
+        self._lock = RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
 
 
 class OperationGate:
