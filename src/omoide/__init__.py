@@ -2,8 +2,8 @@
 
 The names here are the ones that most programs need. `omoide.core` has every value; `strategy`, `clock`,
 `ids`, `longterm`, `projection`, `promotion`, `runtime`, `sessions`, `shortterm`, `stores`, `tools`, `turns`,
-`client` and `testing` have what belongs to one part. What needs an event loop, a database or a model is
-loaded on first use.
+`client` and `testing` have the names of one part each. Modules that need an event loop, a database or a model
+are loaded on first use.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ def attach(
         extra: the feature and the extra that `MissingExtra` names if a dependency is not installed.
         requires: the top-level modules of that extra; any module counts if none is named.
     """
+    # Every attribute with the module that provides it; a submodule provides itself.
     homes = {name: name for name in submodules}
     homes |= {name: module for module, names in (attributes or {}).items() for name in names}
     modules, dependencies = frozenset(submodules), frozenset(requires)
@@ -48,11 +49,12 @@ def attach(
             module = import_module(home if home.startswith("omoide.") else f"{package}.{home}")
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
+            # A missing module of omoide itself, or of no extra, is a bug: an install command would mislead.
             if extra is None or missing == "omoide" or (dependencies and missing not in dependencies):
                 raise
             raise MissingExtra(*extra) from error
         value = module if name in modules else getattr(module, name)
-        setattr(sys.modules[package], name, value)  # the next access does not come here
+        setattr(sys.modules[package], name, value)  # later accesses find it there and do not call `load`
         return value
 
     def names() -> list[str]:

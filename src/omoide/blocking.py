@@ -7,17 +7,19 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from omoide import verbs
 from omoide.core.entry import Scope, WriteResult
+from omoide.core.frozen import EMPTY_MAP
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.protocols import Store
 
 if TYPE_CHECKING:
+    from omoide.graph.files import ProgressCallback, StrPath
     from omoide.graph.results import Answer
     from omoide.graph.shacl import ValidationReport
     from omoide.graph.view import GraphView
@@ -47,6 +49,47 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class WriteOptions(verbs.RememberOptions, total=False):
+    """Optional arguments of `write`."""
+
+    store: Store | None
+    session_id: str | None
+    project_id: str | None
+    context: Mapping[str, Any]
+    include_session: bool
+    memory_store: Store | None
+
+
+class GraphOptions(TypedDict, total=False):
+    """Optional arguments of `open_graph`."""
+
+    path: StrPath | None
+    endpoint: str | None
+    update_endpoint: str | None
+    timeout: float
+
+
+class RelatedOptions(TypedDict, total=False):
+    """Optional arguments of `BlockingGraph.related`."""
+
+    direction: str
+    limit: int
+
+
+class ProvenanceOptions(TypedDict, total=False):
+    """Optional arguments of `BlockingGraph.provenance`."""
+
+    depth: int
+    documents_in: Scope | None
+
+
+class FileOptions(TypedDict, total=False):
+    """Optional arguments of `BlockingGraph.export` and `BlockingGraph.load`."""
+
+    format: str | None
+    progress: ProgressCallback | None
+
+
 def _inline(name: str) -> Any:
     """Return an async method that calls the synchronous store directly, and so never suspends."""
 
@@ -74,6 +117,7 @@ class _InlineStore:
 def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Return a verb of a store that is called without `await`."""
 
+    # `store` has a name of its own here, because the verbs take it by name, too.
     @wraps(verb)
     def call(store: Store, *args: Any, **kwargs: Any) -> T:
         on_store: Callable[..., Coroutine[Any, Any, T]] = verb
@@ -81,7 +125,7 @@ def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             return _complete(on_store(_InlineStore(store.sync), *args, **kwargs))
         return _run(on_store, store, *args, **kwargs)
 
-    call.__module__ = __name__  # where pickle finds it
+    call.__module__ = __name__  # pickle looks the function up there; `wraps` set the verb's module
     blocking: Callable[..., T] = call
     return blocking
 
@@ -108,22 +152,38 @@ def chat(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> str:
 
 
 def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
-    """Return what the model would see, without calling it."""
+    """Build the prompt of a turn without calling the model."""
     from omoide.turns import preview as previewing
 
     return _run(previewing.preflight, spec, input, **options)
 
 
-def write(spec: AgentSpec, content: str, **options: Any) -> WriteResult:
-    """Store a memory for an agent, in the scope of its policy."""
+def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> WriteResult:
+    """Store a memory for an agent, in the scope of its policy.
+
+    Args:
+        spec: the agent.
+        content: the text of the memory.
+        options: `store`, which is required, `session_id`, `project_id`, `context`, and further fields of
+            `Entry` and `WriteRequest`.
+
+    Raises:
+        MissingStore: no store is given.
+        Invalid: the agent has no memory, or a field is wrong.
+    """
     from omoide.turns import memory as turn_memory
 
     return _run(turn_memory.write, spec, content, **options)
 
 
-def open_graph(store: Store, **options: Any) -> BlockingGraph:
-    """Open a graph over a store; options are those of `graph.open`."""
-    from omoide.graph import view  # only programs that ask in SPARQL need it
+def open_graph(store: Store, **options: Unpack[GraphOptions]) -> BlockingGraph:
+    """Open a graph over a store: in memory, in a folder, or at a SPARQL 1.1 endpoint.
+
+    Args:
+        store: the store.
+        options: `path`, `endpoint`, `update_endpoint` and `timeout`, as in `graph.open`.
+    """
+    from omoide.graph import view  # only programs with SPARQL queries need it
 
     return BlockingGraph(view.open(store, **options))
 
@@ -143,26 +203,59 @@ class BlockingGraph:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def sparql(self, query: str, scope: Scope, /, **options: Any) -> Answer:
-        """Run a SPARQL query over a scope."""
-        return _run(self._view.sparql, query, scope, **options)
+    def sparql(
+        self,
+        query: str,
+        scope: Scope,
+        /,
+        *,
+        limit: int = 10_000,
+        isolated: bool = False,
+        timeout: float | None = None,
+        graphs: Sequence[str] = (),
+        bindings: Mapping[str, Any] = EMPTY_MAP,
+        **more: Any,
+    ) -> Answer:
+        """Run a SPARQL query over a scope.
+
+        Args:
+            query: SPARQL query; it can only read.
+            scope: memories that the query can see.
+            limit: maximum number of rows or triples.
+            isolated: True to run the query in a process of its own, which can be stopped.
+            timeout: seconds; by default that of the graph.
+            graphs: your own graphs to query beside the scope.
+            bindings: values for variables of the query.
+            more: values for variables, as keywords.
+
+        Raises:
+            InvalidQuery: the query cannot be parsed, or does more than read.
+            QueryStopped: the query exceeds its time, its memory, or the size of results.
+        """
+        options = {"limit": limit, "isolated": isolated, "timeout": timeout, "graphs": graphs}
+        return _run(self._view.sparql, query, scope, bindings=bindings, **options, **more)
 
     def related(
-        self, id: str, scope: Scope, relation: str | None = None, depth: int = 1, **options: Any
+        self,
+        id: str,
+        scope: Scope,
+        relation: str | None = None,
+        depth: int = 1,
+        **options: Unpack[RelatedOptions],
     ) -> list[Related]:
         """Return the memories linked with one, nearest first."""
         return _run(self._view.related, id, scope, relation, depth, **options)
 
-    def provenance(self, id: str, scope: Scope, **options: Any) -> Provenance:
-        """Return where a memory comes from, back to its messages."""
+    def provenance(self, id: str, scope: Scope, **options: Unpack[ProvenanceOptions]) -> Provenance:
+        """Return the provenance of a memory, back to its messages."""
         return _run(self._view.provenance, id, scope, **options)
 
-    def export(self, target: Any, scope: Scope, **options: Any) -> int:
-        """Write the memories of a scope to a file; return how many."""
+    def export(self, target: StrPath | IO[bytes], scope: Scope, **options: Unpack[FileOptions]) -> int:
+        """Write the memories of a scope to a file and return their number."""
         return _run(self._view.export, target, scope, **options)
 
-    def load(self, source: Any, scope: Scope, **options: Any) -> int:
-        """Import the memories of a file, all or none; return how many were new."""
+    def load(self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[FileOptions]) -> int:
+        """Import the memories of a file, all or none, and return the number of new ones."""
         return _run(self._view.load, source, scope, **options)
 
     def validate(self, scope: Scope, *, strict: bool = False) -> ValidationReport:
@@ -170,11 +263,11 @@ class BlockingGraph:
         return _run(self._view.validate, scope, strict=strict)
 
     def catch_up(self, namespace: str) -> int:
-        """Apply the changes of the store; every query does this first."""
+        """Apply the changes of the store, as every query does first, and return the number of memories."""
         return _run(self._view.catch_up, namespace)
 
     def rebuild(self, namespace: str) -> int:
-        """Rebuild the graph of a namespace from the store; return how many memories it has."""
+        """Rebuild the graph of a namespace from the store; return the number of memories."""
         return _run(self._view.rebuild, namespace)
 
     def close(self) -> None:
@@ -189,8 +282,9 @@ def _complete(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as finished:
         result: T = finished.value
         return result
+    # Reached only if a verb awaits something other than its store, which is a bug of the verb.
     coroutine.close()
-    raise RuntimeError("the coroutine waits for an event loop")
+    raise RuntimeError("the coroutine needs an event loop")
 
 
 def _run(call: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
@@ -198,7 +292,7 @@ def _run(call: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    context = copy_context()
+    context = copy_context()  # overrides of the clock, ids and tracer apply in the new thread, too
 
     async def coroutine() -> T:
         return await call(*args, **kwargs)

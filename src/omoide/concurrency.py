@@ -20,6 +20,7 @@ class BackgroundWorker:
 
     def start(self, call: Callable[[], None]) -> None:
         """Run a call in the background, after the previous one has finished."""
+        # A caller that is ahead of the worker waits here, so pending work stays bounded.
         self.wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, self._name)
@@ -27,6 +28,7 @@ class BackgroundWorker:
 
     def wait(self) -> None:
         """Wait for the running call, and raise its error."""
+        # Taken before waiting, so that an error is raised once and not again at the end of the block.
         job, self._job = self._job, None
         if job is not None:
             job.result()
@@ -38,7 +40,7 @@ class BackgroundWorker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None:
+            if error is None:  # an error of the block must not be replaced by one of the worker
                 self.wait()
         finally:
             if self._pool is not None:
@@ -61,7 +63,7 @@ async def gather(calls: Sequence[AsyncCall], max_concurrency: int) -> None:
         calls: functions that return awaitables.
         max_concurrency: the number of calls that run at the same time.
     """
-    if len(calls) == 1:
+    if len(calls) == 1:  # needs no task group
         await calls[0]()
     if len(calls) < 2:
         return

@@ -42,7 +42,7 @@ OmoideError
 │   ├── Closed                            it was used after it was closed
 │   ├── Replaced                          its file was replaced or deleted while it was open
 │   ├── Forked                            it was in use when its process was forked
-│   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or answers nonsense
+│   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or responds invalidly
 │   └── QueryStopped                      a query exceeded its time or memory
 ├── ServiceFailed                         a request to a service failed
 │   ├── Unreachable                       there was no connection, or it broke
@@ -96,7 +96,7 @@ class OmoideError(Exception):
 
 
 class Invalid(OmoideError, ValueError):
-    """An argument is wrong; `field` names it, `remedy` says what to do."""
+    """An argument is wrong: `field` is its name or path, `problem` and `remedy` complete the message."""
 
     FIELD_IS_PATH: ClassVar[bool] = True
     """True if `field` is a path inside a value, so that `with_path_prefix` may extend it."""
@@ -111,6 +111,7 @@ class Invalid(OmoideError, ValueError):
         """Return the error with `prefix` before its path, for a value that contains the field."""
         if not prefix or not self.FIELD_IS_PATH:
             return self
+        # A copy, because constructors of subclasses take other arguments; it keeps their attributes.
         new = copy(self)
         joint = "" if not self.field or self.field.startswith("[") else "."
         new.field = _clip_path(f"{prefix}{joint}{self.field}")
@@ -149,7 +150,7 @@ class TooLarge(Invalid):
         super().__init__(
             f"space {space!r}",
             f"allows {limit} {allowed}, this would make {actual}",
-            f"remove something first, keep large things elsewhere, or raise {limit}",
+            f"remove items first, store large data elsewhere, or raise {limit}",
         )
         self.space = space
         self.limit = limit
@@ -223,7 +224,7 @@ class Refused(Invalid):
     def __init__(self, field: str, found: Iterable[str]) -> None:
         self.found = tuple(found)
         super().__init__(
-            field, f"seems to hold {', '.join(self.found)}", "take it out, or let the store mask it"
+            field, f"seems to hold {', '.join(self.found)}", "remove it, or let the store mask it"
         )
 
 
@@ -274,12 +275,12 @@ class MissingNamespace(Invalid):
 
 
 class OverBudget(Invalid):
-    """The input does not fit into the context window, whatever else is left out."""
+    """The input does not fit into the context window, even with everything optional left out."""
 
     def __init__(self, needed: int, allowed: int) -> None:
         super().__init__(
             "input",
-            f"needs {needed} tokens with what must go with it, and {allowed} are allowed",
+            f"needs {needed} tokens with the required parts of the prompt, and {allowed} are allowed",
             "shorten it, or raise window.max_tokens",
         )
         self.needed = needed
@@ -309,7 +310,7 @@ class Contradiction(Invalid):
         super().__init__(
             f"memory {id!r}",
             f"contradicts {', '.join(map(repr, self.others))}",
-            "supersede what no longer holds, or keep both without strict",
+            "supersede the outdated one, or keep both without strict",
         )
 
 
@@ -338,16 +339,17 @@ class CapabilityDrift(InvalidDefinition):
         super().__init__(
             f"identity of agent {agent!r}",
             f"declares actions that nothing offers: {', '.join(self.missing)}",
-            "mount the plugin that offers them, give them to the agent, or remove_action them",
+            "mount the plugin that offers them, give them to the agent, or call remove_action",
         )
 
 
 def _clip_path(path: str) -> str:
+    # Keys of data from outside are part of the path and may have any length.
     return path if len(path) <= 200 else f"{path[:200]}…"
 
 
 def _rebuild_error(kind: type[OmoideError], args: tuple[Any, ...]) -> OmoideError:
-    error = kind.__new__(kind)
+    error = kind.__new__(kind)  # without the constructor; pickle and copy restore the attributes next
     error.args = args
     return error
 
@@ -356,7 +358,7 @@ def _rebuild_error(kind: type[OmoideError], args: tuple[Any, ...]) -> OmoideErro
 
 
 class ModelFailed(OmoideError):
-    """A language model did not answer; `transient` says whether a retry may help."""
+    """A language model did not answer; `transient` is True if a retry may help."""
 
     TRANSIENT: ClassVar[bool] = False
 
@@ -366,7 +368,7 @@ class ModelFailed(OmoideError):
         self.problem = problem
         self.remedy = remedy
         self.retry_after = retry_after
-        """The seconds to wait before a retry, if the provider named them."""
+        """Seconds to wait before a retry, if the provider named them."""
 
     @property
     def transient(self) -> bool:
@@ -414,7 +416,7 @@ class Blocked(TurnFailed):
     """A control refused the input or the answer of a turn."""
 
     def __init__(self, request_id: str, boundary: str, reason: str) -> None:
-        super().__init__(request_id, f"was refused at its {boundary}: {reason}", "say it in another way")
+        super().__init__(request_id, f"was refused at its {boundary}: {reason}", "rephrase it")
         self.boundary = boundary
         self.reason = reason
 
@@ -491,9 +493,10 @@ class Erased(NotFound):
     """Something was erased on request; no version of its content is left."""
 
     def __init__(self, kind: str, name: object, at: int, reason: str | None) -> None:
-        said = "" if reason is None else f" ({reason})"
+        note = "" if reason is None else f" ({reason})"
+        # Not NotFound.__init__: "does not exist" would be wrong here.
         OmoideError.__init__(
-            self, f"{kind} {name!r} was erased at {at}{said}; its content cannot be brought back"
+            self, f"{kind} {name!r} was erased at {at}{note}; its content cannot be brought back"
         )
         self.kind = kind
         self.name = name
@@ -518,7 +521,7 @@ class Conflict(OmoideError):
         """Raise `Conflict` if a revision is expected and differs from the actual one."""
         if expected is None:
             return
-        if type(expected) is not int:
+        if type(expected) is not int:  # True would pass as revision 1
             raise WrongType(f"expected revision of {thing}", "an int", expected)
         if expected != actual:
             raise cls(thing, expected, actual)
@@ -533,7 +536,7 @@ class KeyReused(Conflict):
         )
         self.key = key
         self.thing = f"idempotency key {key!r}"
-        self.expected = self.actual = 0
+        self.expected = self.actual = 0  # attributes of every Conflict; a key has no revision
 
 
 class StoreFailed(OmoideError):
@@ -587,7 +590,7 @@ class Forked(StoreFailed):
 
 
 class EndpointFailed(StoreFailed):
-    """A SPARQL endpoint cannot be reached, refuses the request, or answers nonsense."""
+    """A SPARQL endpoint cannot be reached, refuses the request, or returns an invalid response."""
 
 
 class QueryStopped(StoreFailed):
@@ -702,7 +705,7 @@ class OwnedElsewhere(IdTaken):
 
     def __init__(self, id: str, owner: str) -> None:
         Invalid.__init__(
-            self, "id", f"{id!r} lives in {owner!r}", "send to it from here, or stop it there first"
+            self, "id", f"{id!r} runs on node {owner!r}", "send to it from here, or stop it there first"
         )
         self.id = id
         self.owner = owner
@@ -716,8 +719,8 @@ class SignalTooLarge(Invalid):
     def __init__(self, type: str, allowed: int, actual: int) -> None:
         super().__init__(
             f"signal {type!r}",
-            f"has {actual} bytes, and the server takes {allowed}",
-            "keep the content in a store, and send where it is",
+            f"has {actual} bytes, and the server accepts {allowed}",
+            "store the content, and send a reference to it",
         )
         self.type = type
         self.allowed = allowed
@@ -737,7 +740,7 @@ class Dropped(OmoideError):
     """A signal will not be handled; `reason` says why."""
 
     def __init__(self, id: str, type: str, reason: str) -> None:
-        super().__init__(f"signal {type!r} to agent {id!r} was dropped: {reason}; send it again if need be")
+        super().__init__(f"signal {type!r} to agent {id!r} was dropped: {reason}; send it again if needed")
         self.agent_id = id
         self.type = type
         self.reason = reason
@@ -755,7 +758,7 @@ class TimedOut(OmoideError):
     """An operation exceeded its timeout; it may still complete."""
 
     def __init__(self, what: str, seconds: float) -> None:
-        super().__init__(f"{what} took longer than {seconds} s; give it more time, or ask again later")
+        super().__init__(f"{what} took longer than {seconds} s; raise the timeout, or try again later")
         self.what = what
         self.seconds = seconds
 
@@ -764,7 +767,7 @@ class TooManyAgents(OmoideError):
     """A runtime or a parent has reached its limit of agents or sessions."""
 
     def __init__(self, who: str, limit: int) -> None:
-        super().__init__(f"{who} takes {limit} at most; stop some, or raise the limit")
+        super().__init__(f"{who} allows at most {limit}; stop some, or raise the limit")
         self.who = who
         self.limit = limit
 
@@ -774,7 +777,7 @@ class GaveUp(OmoideError):
 
     def __init__(self, who: str, times: int, seconds: float, last: str) -> None:
         super().__init__(
-            f"{who} failed {times} times within {seconds} s, last with {last}; mend it and start it"
+            f"{who} failed {times} times within {seconds} s, last with {last}; fix it and start it again"
         )
         self.who = who
         self.times = times

@@ -1,7 +1,7 @@
 """Functions on the identity of an agent, and selection of agents by capability.
 
-Changes create the identity if it is missing, reads never do. An agent can do what its identity declares and
-what its plugins offer at the time of the call.
+Changes create the identity if it is missing, reads never do. The actions of an agent are those that its
+identity declares and those that its plugins offer at the time of the call.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def ensure(
         check_drift: True to raise `CapabilityDrift` for declared actions that nothing offers; for development
             and tests.
     """
+    # The factory takes None for a default, so the parts can be passed as they came.
     parts = {"profile": profile, "capabilities": capabilities, "extensions": extensions, "now": now}
     agent = IDENTITY.ensure(agent, **parts)
     missing = drift(agent) if check_drift else ()
@@ -114,6 +115,7 @@ def capabilities(agent: Agent) -> FrozenMap[str, Any]:
     identity = get(agent)
     if identity is None:
         return DEFAULT_CAPABILITIES
+    # Plugins are code and may change between versions, so their actions are added here and never stored.
     return identity.capabilities.set("actions", all_actions(agent, identity))
 
 
@@ -164,7 +166,7 @@ def route(
         agents: the agents to choose from.
         action: the action that they must support.
         tags: the tags that they must all have.
-        limits: what their limits must allow; a limit that an agent does not declare is none.
+        limits: the values that their limits must allow; an agent without such a limit allows any value.
     """
     return rank(agents, action, tags, limits)
 
@@ -206,13 +208,13 @@ def add_known_snapshot(
     memory = MEMORY.get(agent)
     stored = None if memory is None else memory.world_get("known_agents")
     if stored is not None and not isinstance(stored, FrozenMap):
-        raise WrongType("world.known_agents", "a mapping", stored, "move what is there to another key")
+        raise WrongType("world.known_agents", "a mapping", stored, "move that value to another key")
     known = known_agents(agent).set(ids.check(other_id, "other_id"), known_agent_record(snapshot, trust, now))
     return MEMORY.put(agent, MEMORY.get_or_new(agent).world_put("known_agents", known, now=now))
 
 
 def known_agents(agent: Agent) -> FrozenMap[str, Any]:
-    """Return what the agent knows of others: snapshot, trust and last_seen by id."""
+    """Return the known agents: snapshot, trust and last_seen by id."""
     memory = MEMORY.get(agent)
     known = None if memory is None else memory.world_get("known_agents")
     return known if isinstance(known, FrozenMap) else EMPTY_MAP

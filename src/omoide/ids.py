@@ -23,6 +23,8 @@ _source: ContextVar[IdSource | None] = ContextVar("omoide_ids", default=None)
 
 def uuid7() -> str:
     """Return a UUID of version 7 (RFC 9562) as 32 hexadecimal digits."""
+    # 48 bits of time, 4 of version, 12 random, 2 of variant, 62 random. Of the 80 random bits drawn, six are
+    # left unused. Within a millisecond the order is random.
     random = int.from_bytes(os.urandom(10), "big")
     rand_a, rand_b = random >> 68, random & ((1 << 62) - 1)
     return f"{(clock.now() & ((1 << 48) - 1)) << 80 | 7 << 76 | rand_a << 64 | 2 << 62 | rand_b:032x}"
@@ -46,11 +48,12 @@ def check(value: object, field: str = "id") -> str:
         raise Invalid(field, "contains a lone surrogate", "pass valid Unicode text") from None
     if size > MAX_BYTES:
         raise Invalid(field, f"has {size} bytes", f"use at most {MAX_BYTES}")
-    return str.__str__(value)
+    return str.__str__(value)  # a subclass of str, such as an enum, becomes plain text
 
 
 def has_control_characters(text: str) -> bool:
     """Return True if text contains a control character."""
+    # C0, DEL and C1. `isprintable` is fast and rules out most texts, but is False for some spaces, too.
     return not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text)
 
 

@@ -60,6 +60,7 @@ def _agent_function(
 
 def _with_memory(agent: Agent, memory: Memory) -> Agent:
     """Return the agent with a memory, like `put` without its checks."""
+    # Safe: `get_or_new` checked the agent, and methods of Memory return a Memory.
     new = shallow_copy(agent)
     set_field(new, "state", wrap_map_lazy(agent.state._map.set(_KEY, memory)))
     return new
@@ -93,7 +94,7 @@ tasks_reorder = _agent_function(Memory.tasks_reorder)
 def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpack[ChangeOptions]) -> Agent:
     """Return the agent with a value set for a key of a map space."""
     # The most frequent change. The common case is inlined here and takes half the time of the general path,
-    # which does everything else; a test compares the results of both.
+    # which handles all other cases; a test compares the results of both.
     if options:
         return _put_in_space(agent, space, key, value, **options)
     try:
@@ -110,6 +111,8 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
         or not (MIN_INT <= value <= MAX_INT if type(value) is int else is_storable_scalar(value))
     ):
         return _put_in_space(agent, space, key, value)
+    # A scalar adds no level, so the depth of the data stays. The spaces and the state get no depth: it is
+    # computed when one of them is stored inside other data, which is rare.
     data: FrozenMap[str, Any] = allocate(FrozenMap)
     data._map = before.set(key, value)
     data._depth = depth

@@ -57,7 +57,7 @@ CONTENT_ATTRIBUTE_NAMES: Mapping[str, str] = {
     "input_messages": "gen_ai.input.messages",
     "output_messages": "gen_ai.output.messages",
 }
-"""Content of people and models, which is recorded only if `is_content_captured`."""
+"""Attributes with content of people and models; recorded only if `is_content_captured` returns True."""
 
 _SPAN_NAME_ATTRIBUTES = {"invoke_agent": "agent_name", "chat": "request_model", "execute_tool": "tool_name"}
 
@@ -98,7 +98,7 @@ class Span:
             self._span.set_attributes({**_standard_attributes(attributes), **_content_attributes(attributes)})
 
 
-_NO_SPAN = nullcontext(Span(None))
+_NO_SPAN = nullcontext(Span(None))  # shared: without a provider a span must cost next to nothing
 
 _provider_override: ContextVar[trace.TracerProvider | None] = ContextVar(
     "omoide_tracer_provider", default=None
@@ -151,6 +151,7 @@ def _tracer() -> trace.Tracer | None:
         provider = api.get_tracer_provider()
         if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
             return None
+    # One read and one write of a tuple: a race between threads costs a second tracer, never a wrong one.
     last = _cached_tracer
     if last is None or last[0] is not provider:
         last = _cached_tracer = (provider, provider.get_tracer("omoide"))
@@ -172,14 +173,15 @@ def _record_span(
         kind=trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL,
         attributes={OPERATION_NAME: operation, **standard},
     )
-    if otel_span.is_recording():
+    if otel_span.is_recording():  # content is encoded only for spans that the sampler keeps
         otel_span.set_attributes(_content_attributes(attributes))
+    # OpenTelemetry would record the text of the exception, which may quote content.
     with trace.use_span(otel_span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield Span(otel_span)
         except GeneratorExit:  # the reader of a stream stopped early: no error
             raise
-        except BaseException as error:  # its class alone: messages may quote content
+        except BaseException as error:
             otel_span.set_attribute(ERROR_TYPE, type(error).__name__)
             otel_span.set_status(trace.StatusCode.ERROR)
             raise
@@ -209,7 +211,7 @@ def _to_text(value: Any) -> str:
 
 
 def _encode_unknown(value: Any) -> Any:
-    """Convert what JSON cannot express: frozen maps and lists, and anything else to its text."""
+    """Convert frozen maps and lists to JSON types, and any other value to its text."""
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, Sequence) else str(value)

@@ -10,9 +10,10 @@ from typing import Any, TypedDict, Unpack
 
 from omoide.core.entry import (
     Entry,
-    Evidence,
+    EntryOptions,
     Filter,
     MessageRef,
+    RecallFields,
     RecallRequest,
     RecallResult,
     Scope,
@@ -30,20 +31,9 @@ _WRITE_FIELDS = frozenset({"expected_rev", "idempotency_key", "dedupe", "superse
 _FILTER_FIELDS = frozenset(Filter.__struct_fields__)
 
 
-class MemoryFields(TypedDict, total=False):
+class MemoryFields(EntryOptions, total=False):
     """Optional fields of a new memory that every interface accepts."""
 
-    id: str
-    type: str | None
-    confidence: float
-    importance: float | None
-    source: str | None
-    tags: Sequence[str]
-    rationale: str | None
-    metadata: Mapping[str, Any]
-    evidence: Sequence[Evidence | Mapping[str, Any]]
-    occurred_at: int | None
-    expires_at: int | None
     dedupe: bool
     supersedes: str | None
 
@@ -71,13 +61,8 @@ class FilterFields(TypedDict, total=False):
     include_expired: bool
 
 
-class RecallOptions(FilterFields, total=False):
+class RecallOptions(FilterFields, RecallFields, total=False):
     """Optional fields of `RecallRequest` and of `Filter`."""
-
-    metadata: Mapping[str, Any]
-    filter: Filter | Mapping[str, Any]
-    max_tokens: int | None
-    at: int
 
 
 async def remember(
@@ -107,7 +92,16 @@ async def forget(
     replacement: str | None = None,
     expected_rev: int | None = None,
 ) -> Entry:
-    """Take a memory out of recall, or replace it by another one; `reinstate` undoes this."""
+    """Take a memory out of recall, or supersede it by another one; `reinstate` undoes this.
+
+    Args:
+        store: the store, which must support superseding.
+        id: the memory.
+        scope: a scope that contains it.
+        reason: a text that is stored with it.
+        replacement: the id of the memory that supersedes it.
+        expected_rev: the revision that it must have; `Conflict` is raised otherwise.
+    """
     able: SupportsSupersede = require(store, SupportsSupersede, "forget")
     return await able.supersede(id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
 
@@ -121,13 +115,16 @@ async def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | 
 async def erase(
     store: Store, scope: Scope, *, id: str | None = None, reason: str | None = None
 ) -> EraseReceipt:
-    """Erase a memory, or the whole scope, permanently; the receipt lists what could not be reached."""
+    """Erase a memory, or the whole scope if no `id` is given, permanently.
+
+    The receipt lists the copies that could not be reached, such as backups.
+    """
     able: SupportsErase = require(store, SupportsErase, "erase")
     return await able.erase(scope, id=id, reason=reason)
 
 
 def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> WriteRequest:
-    """Build the request of `remember` from its arguments."""
+    """Build the request of `remember` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
     request_fields = {name: options.pop(name) for name in [*options] if name in _WRITE_FIELDS}
     entry = Entry.new(
@@ -143,18 +140,19 @@ def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> 
 
 
 def build_recall_request(query: str, scope: Scope, limit: int, options: dict[str, Any]) -> RecallRequest:
-    """Build the request of `recall` from its arguments."""
+    """Build the request of `recall` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
     filter_fields = {name: options.pop(name) for name in [*options] if name in _FILTER_FIELDS}
     if filter_fields:
         if "filter" in options:
-            raise Invalid("filter", f"comes with {', '.join(filter_fields)} besides", "pass one or the other")
+            raise Invalid("filter", f"is given beside {', '.join(filter_fields)}", "pass one or the other")
         options["filter"] = Filter.new(filter_fields)
     return RecallRequest.for_scope(scope, query, limit=limit, **options)
 
 
 def _check_scope(scope: object, options: dict[str, Any]) -> None:
     check_instance(scope, "scope", kind=Scope)
+    # Otherwise an option would silently move the memory out of the scope that the caller named.
     for name in Scope.__struct_fields__:
         if name in options:
             raise Invalid(name, "is given beside the scope", "put it into the scope")
@@ -168,6 +166,6 @@ def require(store: Any, protocol: Any, operation: str) -> Any:
     """
     if not isinstance(store, protocol):
         raise Invalid(
-            "store", f"{store!r} cannot {operation}", f"use one that has the protocol {protocol.__name__}"
+            "store", f"{store!r} cannot {operation}", f"use a store that implements {protocol.__name__}"
         )
     return store

@@ -180,6 +180,6 @@ def test_a_file_that_is_no_chat_has_no_thread(omoide: Run) -> None:
     assert refused.startswith("omoide: some.jsonl message 1: role is missing; ")
     Path("talk.jsonl").write_text(TALK)
     refused = omoide("import", "talk.jsonl", "--format", "jsonl", code=2).stderr
-    assert refused.startswith("omoide: talk.jsonl line 1: role is unknown; ")
+    assert refused.startswith("omoide: talk.jsonl line 1: role is an unknown field; ")
     assert "cannot be told from 'x.json'" in omoide("export", "x.json", code=2).stderr
     omoide("list", code=1)

@@ -119,7 +119,7 @@ def test_parameters_are_checked_and_completed() -> None:
         ({"name": 5}, "name", "expected `str`"),
         ({"name": "Al", "times": "2"}, "times", "expected `int`"),
         ({"name": "Al", "times": 0}, "times", ">= 1"),
-        ({"name": "Al", "tmies": 2}, "tmies", "is unknown; use name, times"),
+        ({"name": "Al", "tmies": 2}, "tmies", "is an unknown field; use name, times"),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(params: dict[str, Any], field: str, problem: str) -> None:

@@ -163,7 +163,7 @@ UNREADABLE: dict[str, tuple[bytes | str, str]] = {
     "nul-in-key": (b'{"data": {"a": {"\\u0000": 1}}}', "NUL"),
     "list": (b"[]", "expected `object`"),
     "text": (b'"space"', "expected `object`"),
-    "unknown-field": (b'{"data": {}, "kind": "map"}', "kind is unknown"),
+    "unknown-field": (b'{"data": {}, "kind": "map"}', "kind is an unknown field"),
     "wrong-rev": (b'{"rev": "1"}', "rev.*expected `int`"),
     "no-rev": (b'{"rev": null}', "rev.*expected `int`"),
     "negative-rev": (b'{"rev": -1}', "rev.*>= 0"),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import maps, names
 
-from omoide import Entry, Evidence, Scope
+from omoide import Entry, Evidence, RecallRequest, Scope
 from omoide.core import MEMORY_TYPES, MessageRef
+from omoide.core.entry import EntryFields, RecallFields
 from omoide.errors import Invalid, InvalidRecord
 from omoide.testing import reproducible
 
@@ -144,8 +145,14 @@ def test_an_entry_is_made_from_keywords_from_a_mapping_and_from_itself() -> None
 
 def test_numbers_become_text_where_text_is_asked_for() -> None:
     """The key of a row elsewhere can serve as an id as it is."""
-    entry = Entry.new(id=17, agent_id=4, session_id=2.5, content=42)
+    entry = Entry.new({"id": 17, "agent_id": 4, "session_id": 2.5}, content=42)  # type: ignore[arg-type]
     assert (entry.id, entry.agent_id, entry.session_id, entry.content) == ("17", "4", "2.5", "42")
+
+
+def test_type_checkers_see_each_field() -> None:
+    """The keywords of `Entry.new` and of `RecallRequest.for_scope` are declared, and each one is a field."""
+    assert {*EntryFields.__annotations__} == {*Entry.__struct_fields__}
+    assert {*RecallFields.__annotations__} < {*RecallRequest.__struct_fields__}
 
 
 def test_an_id_that_is_given_is_kept() -> None:

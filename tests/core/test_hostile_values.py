@@ -89,7 +89,7 @@ def test_data_that_refers_to_itself_many_times_is_refused_in_time() -> None:
     bomb: Any = [0]
     for _ in range(40):
         bomb = [bomb, bomb]
-    with pytest.raises(errors.Unsupported, match="piece by piece"):
+    with pytest.raises(errors.Unsupported, match="freeze it in parts"):
         FrozenMap({"bomb": bomb})
 
 
@@ -227,9 +227,7 @@ def test_changing_a_routed_action_after_the_fact_changes_nothing() -> None:
     assert after.state["n"] == 1
 
 
-@pytest.mark.parametrize(
-    "error", [errors.Conflict("x", 1, 2), errors.Unsupported("a.b", "is odd", "mend it")]
-)
+@pytest.mark.parametrize("error", [errors.Conflict("x", 1, 2), errors.Unsupported("a.b", "is odd", "fix it")])
 def test_errors_survive_the_way_to_another_process(error: errors.OmoideError) -> None:
     """Words and attributes are the same after a copy, which goes the way that pickling goes."""
     again = copy.copy(error)

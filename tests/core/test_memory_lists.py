@@ -103,7 +103,7 @@ def test_an_unknown_id_is_an_error_in_strict_mode(mind: Mind) -> None:
         lambda m: m.tasks_complete("x", strict=True),
         lambda m: m.tasks_remove("x", strict=True),
     ):
-        refused(mind, NotFound, attempt, "'x' does not exist.*which ids")
+        refused(mind, NotFound, attempt, "'x' does not exist.*use an id")
     assert mind.remove_from_space("items", "a", strict=True).data("items") == ITEMS[1:4]
 
 

@@ -77,7 +77,7 @@ def test_data_that_the_action_does_not_know_do_not_break_it() -> None:
 
 def test_a_route_to_an_action_that_nobody_offers_is_an_error() -> None:
     """It is found out when the agent is defined, not when the signal comes."""
-    with pytest.raises(InvalidDefinition, match="leads to 'no_such_action'"):
+    with pytest.raises(InvalidDefinition, match="leads to the unknown action 'no_such_action'"):
         Agent.new("a", routes=[("a", "no_such_action")])
 
 

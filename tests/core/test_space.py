@@ -171,7 +171,7 @@ def test_a_space_is_made_from_a_mapping_or_keywords() -> None:
     """Either gives what the constructor gives, and an unknown field is refused by name."""
     assert Space.new({"data": [1], "rev": 2}) == Space.new(data=[1], rev=2) == Space(data=[1], rev=2)
     assert Space.new() == Space()
-    with pytest.raises(Invalid, match=r"Space\.colour is no field"):
+    with pytest.raises(Invalid, match=r"Space\.colour is an unknown field"):
         Space.new(colour="red")
 
 
@@ -182,5 +182,5 @@ def test_a_value_is_replaced_field_by_field_and_checked() -> None:
     assert (grown.data, grown.max_items, grown.metadata) == ([1, 2], 2, {"owner": "me"})
     with pytest.raises(Invalid, match="max_items"):
         space.replace(data=[1, 2, 3])
-    with pytest.raises(Invalid, match="is no field"):
+    with pytest.raises(Invalid, match="is an unknown field"):
         space.replace(colour="red")

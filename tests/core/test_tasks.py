@@ -175,7 +175,7 @@ def test_an_order_names_tasks_once_each(mind: Mind, ids: Any, error: Any, match:
 
 
 BAD_TASKS: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
-    "empty": ("", {}, Invalid, "text is empty.*what is to be done"),
+    "empty": ("", {}, Invalid, "text is empty.*describe the task"),
     "blank": (" \t", {}, Invalid, "text is empty"),
     "none": (None, {}, WrongType, "text must be a string"),
     "number": (5, {}, WrongType, "text must be a string"),

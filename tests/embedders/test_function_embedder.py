@@ -54,20 +54,20 @@ def test_a_size_that_changes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (None, "no list of vectors"),
-        ("text", "no list of vectors"),
-        ([["a"]], "no list of vectors"),
-        ([[1.0], [1.0, 2.0]], "no list of vectors"),
-        ({"a": [1.0]}, "no list of vectors"),
-        (1.0, "no list of vectors"),
-        ([1.0, 2.0], "no list of vectors"),
-        ([[[1.0]], [[1.0]]], "no list of vectors"),
+        (None, "other than a list of vectors"),
+        ("text", "other than a list of vectors"),
+        ([["a"]], "other than a list of vectors"),
+        ([[1.0], [1.0, 2.0]], "other than a list of vectors"),
+        ({"a": [1.0]}, "other than a list of vectors"),
+        (1.0, "other than a list of vectors"),
+        ([1.0, 2.0], "other than a list of vectors"),
+        ([[[1.0]], [[1.0]]], "other than a list of vectors"),
         ([[1.0]], "gave 1 vectors for 2 texts"),
         ([[1.0]] * 3, "gave 3 vectors for 2 texts"),
         ([[], []], "vectors of 0 numbers"),
         ([[1.0], [float("nan")]], "not finite"),
         ([[1.0], [float("inf")]], "not finite"),
-        ([[1.0], [10**400]], "no list of vectors"),
+        ([[1.0], [10**400]], "other than a list of vectors"),
     ],
     ids=repr,
 )
@@ -85,7 +85,7 @@ def test_what_a_function_raises_is_reported_as_ours() -> None:
     def broken(texts: list[str]) -> Any:
         raise KeyError(texts[0])
 
-    with pytest.raises(EmbedderFailed, match="'mine' raised KeyError; look into the function") as caught:
+    with pytest.raises(EmbedderFailed, match="'mine' raised KeyError; check the function") as caught:
         FunctionEmbedder("mine", broken).embed(["secret"])
     assert "secret" not in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
@@ -93,7 +93,7 @@ def test_what_a_function_raises_is_reported_as_ours() -> None:
 
 def test_a_function_that_gives_the_texts_back_does_not_show_them() -> None:
     """What cannot be read as numbers is not repeated in the error."""
-    with pytest.raises(EmbedderFailed, match="no list of vectors; ") as caught:
+    with pytest.raises(EmbedderFailed, match="other than a list of vectors; ") as caught:
         FunctionEmbedder("mine", lambda texts: texts).embed(["secret"])
     assert "secret" not in str(caught.value)
 

@@ -69,7 +69,7 @@ def test_other_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path
     """A file whose digest is not known is not used, and nothing of it stays."""
     content = site.files["/onnx/model.onnx"]
     site.files["/onnx/model.onnx"] = bytes([content[0] ^ 1]) + content[1:]
-    with pytest.raises(ModelUnavailable, match=r"is not the model that is known: .*/onnx/model\.onnx"):
+    with pytest.raises(ModelUnavailable, match=r"has the wrong digest: .*/onnx/model\.onnx"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
     assert kept(tmp_path) == []
 
@@ -77,7 +77,7 @@ def test_other_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path
 def test_too_much_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
     """A file that is larger than the model is not read to its end."""
     site.files["/tokenizer.json"] += bytes(8 << 20)
-    with pytest.raises(ModelUnavailable, match="other content"):
+    with pytest.raises(ModelUnavailable, match="wrong digest"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
     assert kept(tmp_path) == []
 
@@ -206,9 +206,9 @@ def test_a_full_disk_is_said_before_anything_is_fetched(
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
-    """Even under a known digest, a file that cannot be quantised is reported, and nothing stays."""
+    """Even under a known digest, a file that cannot be quantized is reported, and nothing stays."""
     files = {"/onnx/model.onnx": b"no model at all", "/tokenizer.json": b"{}"}
-    with serve(files) as up, pytest.raises(ModelUnavailable, match="could not be quantised"):
+    with serve(files) as up, pytest.raises(ModelUnavailable, match="could not be quantized"):
         models.pull(up.url, cache_dir=tmp_path, source=model_source(files, up.url))
     assert kept(tmp_path) == []
 

@@ -123,8 +123,8 @@ WRONG = {
     "tokens narrow": ([own(ONE, TWO[:, :32])], r"int8 in the shape \[2, 32\]; give .* 64 for each token"),
     "tokens flat": ([own(ONE, TWO[0])], r"int8 in the shape \[64\]"),
     "words few": ([own(ONE, TWO, ("a",))], "gave 1 words for 2 rows of `tokens`"),
-    "words numbers": ([own(ONE, TWO, (1, 2))], "gave `words` that are no texts"),
-    "words text": ([own(ONE, TWO, "ab")], "gave `words` that are no texts"),
+    "words numbers": ([own(ONE, TWO, (1, 2))], "gave `words` that are not texts"),
+    "words text": ([own(ONE, TWO, "ab")], "gave `words` that are not texts"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -20,7 +21,9 @@ from omoide.errors import Busy, Invalid, InvalidQuery, QueryStopped, WrongType
 from omoide.graph import sync
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.sync import GraphProjection, source_for
-from omoide.graph.view import GraphCore
+from omoide.graph.view import GraphCore, GraphView
+from omoide.longterm.lineage import provenance
+from omoide.longterm.relations import related
 from omoide.stores.records import Link
 from omoide.stores.sqlite.store import SQLiteStore
 from omoide.testing import FrozenClock
@@ -333,6 +336,33 @@ def test_without_an_event_loop_the_same_is_found() -> None:
             assert view.provenance(kept.id, SCOPE).entry.content == "plain"
             assert view.related(kept.id, SCOPE) == []
             assert view.validate(SCOPE).conforms
+
+
+def keywords(call: Any) -> dict[str, Any]:
+    parameters = inspect.signature(call).parameters.items()
+    return {
+        name: parameter.default for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "call"),
+    [
+        (blocking.GraphOptions, graph.open),
+        (blocking.FileOptions, GraphView.export),
+        (blocking.FileOptions, GraphView.load),
+        (blocking.ProvenanceOptions, provenance),
+    ],
+)
+def test_blocking_functions_declare_the_options_of_the_async_ones(options: Any, call: Any) -> None:
+    """Type checkers and completion see each option that exists, and no other one."""
+    assert options.__annotations__.keys() == keywords(call).keys()
+
+
+def test_blocking_queries_have_the_options_and_defaults_of_the_async_ones() -> None:
+    """A query has the same limit with and without an event loop; `related` takes `depth` by position, too."""
+    assert keywords(blocking.BlockingGraph.sparql) == keywords(GraphView.sparql)
+    assert {*blocking.RelatedOptions.__annotations__, "depth"} == {*keywords(related)}
 
 
 async def test_many_ask_at_once(store: Any) -> None:

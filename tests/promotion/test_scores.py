@@ -146,7 +146,7 @@ def test_weights_can_be_chosen() -> None:
         ({"frequency_cap": 2.5}, "frequency_cap must be an int"),
         ({"half_minutes": 0}, "half_minutes is 0"),
         ({"half_minutes": -1}, "half_minutes is -1"),
-        ({"age": 1}, "age is no field"),
+        ({"age": 1}, "age is an unknown field"),
     ],
 )
 def test_weights_that_cannot_be_are_refused(fields: dict[str, Any], problem: str) -> None:

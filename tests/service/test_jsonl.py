@@ -94,7 +94,7 @@ WRONG = [
     ("[" * 100_000, "line 2 is nested too deeply"),
     ('{"content": ""}', "line 2: content"),
     ('{"id": "x"}', "line 2: content is missing"),
-    ('{"content": "x", "mood": 1}', "line 2: mood is unknown"),
+    ('{"content": "x", "mood": 1}', "line 2: mood is an unknown field"),
     ('{"content": "x", "confidence": 2}', "line 2: confidence is 2.0; pass a number from 0 to 1"),
     ('{"content": "x", "type": "guess"}', "line 2: type is 'guess'"),
     ('{"content": "x\\u0000"}', "line 2: content contains a NUL"),

@@ -56,7 +56,7 @@ def test_four_roles_speak(role: str) -> None:
         ({"tool_calls": "look_up"}, "tool_calls must be a list"),
         ({"metadata": [1]}, "metadata must be a mapping"),
         ({"seq": -1}, "seq is -1"),
-        ({"colour": "red"}, "colour is no field"),
+        ({"colour": "red"}, "colour is an unknown field"),
     ],
 )
 def test_a_wrong_part_of_a_message_is_named(fields: dict[str, object], problem: str) -> None:

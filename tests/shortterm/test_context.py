@@ -197,7 +197,7 @@ def test_values_cannot_be_changed_from_outside() -> None:
     [
         ({"key": ""}, "key is empty"),
         ({"key": 7}, "key must be a string"),
-        ({"value": object()}, "value is of type object, which cannot be kept"),
+        ({"value": object()}, "value is of type object, which cannot be stored"),
         ({"value": [float("nan")]}, r"value\[0\] is nan"),
         ({"source": "rumour"}, "source is 'rumour'; use one of inferred, explicit, tool"),
         ({"confidence": 1.5}, "confidence is 1.5; pass a number from 0 to 1"),

@@ -115,7 +115,7 @@ def test_other_names_are_known_too() -> None:
         ({"suggested_by": "rumour"}, "suggested_by is 'rumour'; use one of implicit, agent"),
         ({"access_count": -1}, "access_count is -1"),
         ({"agent_id": ""}, "agent_id must be a non-empty string"),
-        ({"colour": "red"}, "colour is no field"),
+        ({"colour": "red"}, "colour is an unknown field"),
     ],
 )
 def test_a_wrong_part_of_an_item_is_named(fields: dict[str, Any], problem: str) -> None:

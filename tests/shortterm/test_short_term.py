@@ -41,7 +41,7 @@ def test_the_budget_is_where_all_room_comes_from(given: Any) -> None:
         ({"conversation": -5}, "conversation is -5"),
         ({"context": 1.5}, "context must be an int"),
         ({"total": 31_999}, "total is 31999, and its parts together are 32000"),
-        ({"working": 5}, "working is no field"),
+        ({"working": 5}, "working is an unknown field"),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused(given: dict[str, Any], problem: str) -> None:

@@ -97,7 +97,7 @@ def test_recalling_takes_the_fields_of_the_filter(face: str, store: Any) -> None
     recall = do(face, "recall")
     assert recall(store, "tea", SUPPORT, types=["error"]).entries == (bug,)
     assert recall(store, "tea", SUPPORT, filter=Filter(types=("error",))).entries == (bug,)
-    with pytest.raises(Invalid, match="filter comes with types"):
+    with pytest.raises(Invalid, match="filter is given beside types"):
         recall(store, "tea", SUPPORT, types=["error"], filter=Filter())
 
 

@@ -1,9 +1,9 @@
 """Immutable values and their pure functions: no I/O, no event loop, no clock of their own.
 
 `frozen` and `codec` hold and encode data; `value` has the base classes and `schema` the schemas of users.
-`memory`, `identity`, `thread`, `signal` and `action` are what an agent is made of, `state` keeps them
-together, `definition` declares agents and plugins and runs instructions, `agent` and `checkpoint` are the
-agents themselves. `entry` has the values of the store contract.
+`memory`, `identity`, `thread`, `signal` and `action` define the parts of an agent, `state` holds them in
+slots, `definition` declares agents and plugins and runs instructions, `agent` creates agents and runs
+commands, `checkpoint` saves and restores them. `entry` has the values of the store contract.
 
 The values that most programs need are names of `omoide`; the others are here.
 """

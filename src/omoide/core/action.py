@@ -8,8 +8,8 @@ An action returns a mapping that is merged into the state, a slot value (`Memory
 replaces its slot, or None; each may come in a pair with a list of directives.
 
 Directives are data: `cmd` returns them and the runtime executes them, in order. None of them changes the
-state. What a runtime has to look up (a sensor, a child, a provider) is given by name, so every directive can
-be serialized.
+state. A sensor, child or provider that the runtime has to look up is given by name, so every directive can be
+serialized.
 """
 
 from __future__ import annotations
@@ -60,22 +60,24 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("effectful", "idempotent"):
             check_instance(getattr(self, field), f"{owner}: {field}", kind=bool)
         set_field(self, "tags", check_texts(self.tags, f"{owner}: tags"))
+        # `cmd` is pure and has no event loop, so it could only drop the coroutine.
         if inspect.iscoroutinefunction(inspect.unwrap(self.run)) and not self.effectful:
             raise InvalidDefinition(
                 owner, "is async but not effectful", "declare it with @action(effectful=True)"
             )
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Validate parameters and fill in defaults.
+        """Validate parameters, fill in defaults and return the arguments for `run`.
 
         Raises:
+            WrongType: if they are not a mapping.
             InvalidParams: if they do not fit the schema.
         """
         if not isinstance(params, Mapping):
             raise WrongType(f"action {self.name!r}: params", "a mapping", params, "pass a dict")
 
         value = self.schema.check(params, partial(InvalidParams, self.name))
-        if isinstance(value, dict):
+        if isinstance(value, dict):  # the schema is a TypedDict
             return value
         return {name: getattr(value, name) for name in self.schema.fields.values()}
 
@@ -106,6 +108,7 @@ class Instruction(Value, frozen=True, kw_only=True):
         super().__post_init__()
         check_name(self.action, "action")
 
+    # `target` is code and not encoded: an instruction has to equal itself after a round trip through JSON.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Instruction):
             return NotImplemented
@@ -124,7 +127,7 @@ class Instruction(Value, frozen=True, kw_only=True):
                 return cls(action=source.name, params=params, target=source)
             case str():
                 return cls(action=source, params=params)
-            case (first, Mapping() as arguments) if not isinstance(first, tuple):
+            case (first, Mapping() as arguments) if not isinstance(first, tuple):  # no nested pairs
                 return cls.of(first, arguments)
             case (Action() | str(), other):
                 raise WrongType("params", "a mapping", other, "pass (action, {…})")
@@ -134,6 +137,7 @@ class Instruction(Value, frozen=True, kw_only=True):
     @classmethod
     def normalize(cls, source: object) -> tuple[Instruction, ...]:
         """Build instructions from one of the forms that `of` takes, or from a list of them."""
+        # A list only: a tuple is a pair of action and parameters.
         return tuple(cls.of(item) for item in source) if isinstance(source, list) else (cls.of(source),)
 
 
@@ -168,7 +172,7 @@ def action(
 
     Args:
         name: the name of the action; the function's name, or the class's in snake case, by default.
-        description: what models and people read about it; the docstring by default.
+        description: the text that models and people read; the docstring by default.
         schema: a class with the parameters; read from the signature by default.
         effectful: True if it does I/O; it may then be async, and the runtime runs it.
         idempotent: True if running it twice has the effect of running it once.
@@ -209,7 +213,7 @@ def _function_and_schema(subject: Any, name: str, schema: type | None) -> tuple[
     """Return the function to run and the struct of its parameters."""
     if isinstance(subject, type):
         if schema is not None:
-            raise InvalidDefinition(f"action {name!r}", "is a class with a schema besides", "use its fields")
+            raise InvalidDefinition(f"action {name!r}", "is a class with schema=", "use its fields instead")
         return _from_class(subject, name)
     if not callable(subject):
         raise InvalidDefinition(
@@ -241,6 +245,7 @@ def _parameter_struct(function: Callable[..., Any], name: str) -> type:
 
 def _field_with_default(parameter: inspect.Parameter, kind: Any) -> tuple[str, Any, Any]:
     default = parameter.default
+    # msgspec refuses mutable defaults that are not empty, and calls must not share one.
     if isinstance(default, (list, dict, set)):
         return parameter.name, kind, msgspec.field(default_factory=partial(deepcopy, default))
     return parameter.name, kind, default
@@ -250,7 +255,7 @@ def _from_class(subject: type, name: str) -> tuple[Callable[..., Any], type]:
     method = getattr(subject, "run", None)
     if not callable(method):
         raise InvalidDefinition(f"action {name!r}", "is a class without run", "give it run(self, ctx)")
-    struct: Any = subject
+    struct: Any = subject  # a struct, a dataclass or a pydantic model is used as it is
     if not any(hasattr(subject, name) for name in ("__struct_fields__", "model_fields")) and not is_dataclass(
         subject
     ):
@@ -273,7 +278,7 @@ def _define_struct(name: str, fields: list[Any]) -> type:
         return msgspec.defstruct(name, fields, kw_only=True, frozen=True)
     except (TypeError, ValueError) as error:
         raise InvalidDefinition(
-            f"action {name!r}", f"has parameters no schema can say ({error})", "simplify them"
+            f"action {name!r}", f"has parameters that no schema can express ({error})", "simplify them"
         ) from error
 
 
@@ -293,7 +298,7 @@ def _type_hints(
         ) from error
 
 
-MEMORY_RESULT = "jido.memory.result"
+MEMORY_RESULT = "jido.memory.result"  # the name in Jido, kept so that signals can be exchanged
 
 
 class Directive(Value, frozen=True, kw_only=True):
@@ -400,8 +405,11 @@ class Cron(Directive, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # The shape only: core knows no calendar, the runtime parses the fields.
         if not self.expression.startswith("@") and len(self.expression.split()) not in (5, 6):
-            raise Invalid("expression", f"{self.expression!r} is no cron line", "use 5 fields, or @hourly")
+            raise Invalid(
+                "expression", f"{self.expression!r} is no cron expression", "use 5 fields, or @hourly"
+            )
 
 
 @value_type
@@ -463,5 +471,5 @@ class MemoryDelete(Directive, frozen=True, kw_only=True):
             check_text(key, f"keys[{at}]")
 
 
-BUILT_IN: tuple[type[Directive], ...] = tuple(Directive.__subclasses__())
+BUILT_IN: tuple[type[Directive], ...] = tuple(Directive.__subclasses__())  # before a user can define any
 """The directives that ship with Omoide."""

@@ -1,8 +1,8 @@
 """Agents: construction, commands, signals, and selection by capability.
 
 An agent is an immutable value. `cmd` takes an action and returns another agent and a list of directives;
-`receive` does the same for a signal, which plugins see before the routes lead it to actions. Neither does
-anything else.
+`receive` does the same for a signal, which plugins see before the routes lead it to actions. Neither has side
+effects.
 
 The state holds the agent's own data, a slice for each plugin, and memory, identity and thread under reserved
 keys. A new state is built in this order: defaults of the schema, defaults of each plugin's slice, the
@@ -84,10 +84,11 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
     result = plugin.mount(agent, plugin.config)
     slice, written = _split_mount_result(result, agent)
     state = written.state
+    # A plugin owns one key; identity (`is`) is enough, because values are frozen and shared.
     for key in {*state, *before}:
         if key not in SLOTS and key != plugin.key and state.get(key, _ABSENT) is not before.get(key, _ABSENT):
             raise Invalid(
-                f"state.{key}", "is not the plugin's to write", f"write {plugin.key!r}, memory or identity"
+                f"state.{key}", "is not owned by the plugin", f"write {plugin.key!r}, memory or identity"
             )
     if slice is not None:
         state = state.set(plugin.key, _merge_slice(state.get(plugin.key), slice, plugin))
@@ -98,6 +99,7 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
 
 def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:
     """Return the slice and the agent from what a mount returned."""
+    # Accepted: None, a slice, an agent, and both in either order.
     slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
     if isinstance(slice, type(agent)):
         slice, written = (None if written is agent else written), slice
@@ -157,11 +159,12 @@ class Agent(Stateful, frozen=True, kw_only=True):
         """
         if isinstance(kind, Definition):
             if definition:
-                raise Invalid(min(definition), "belongs to the definition, which is given", "put it there")
+                raise Invalid(min(definition), "is part of the definition, which is given", "set it there")
             shared = kind
         else:
             _check_definition_fields(definition)
             shared = Definition.new(kind, **definition)
+        # Mounts and strategies create values of their own: all of them get the time of the agent.
         with clock_at(now):
             bare = cls(
                 id=ids.new("agent_") if id is None or id == "" else str(id),
@@ -199,14 +202,14 @@ class Agent(Stateful, frozen=True, kw_only=True):
                 instructions = Instruction.normalize(action)
             except Exception as error:
                 return self, [error_directive(error, "normalize")]
-            stage, agent = "hook", self
+            stage, agent = "hook", self  # the context of the Error directive, if something raises
             try:
                 if self.definition.on_before_cmd is not None:
                     result = self.definition.on_before_cmd(agent, instructions)
                     agent, instructions = _parse_before_result(result, agent, instructions)
                 stage = "strategy"
                 result = self.definition.strategy.cmd(agent, instructions, Context(agent, signal))
-                # Direct checks every step itself; checking the whole again costs as much as running it.
+                # Direct checks every step itself; checking the result again costs as much as running it.
                 direct = type(self.definition.strategy) is Direct
                 agent, directives = result if direct else check_outcome(result, "the strategy", agent)
                 stage = "hook"
@@ -227,9 +230,11 @@ class Agent(Stateful, frozen=True, kw_only=True):
             raise WrongType("definition", "a Definition", definition)
         if definition.name != agent.name:
             raise Invalid(
-                "definition", f"is of {definition.name!r}, the agent is a {agent.name!r}", "pass its own"
+                "definition",
+                f"is of {definition.name!r}, the agent is a {agent.name!r}",
+                "pass its definition",
             )
-        state = initial_state(definition, agent.state)
+        state = initial_state(definition, agent.state)  # fields that are newer than the data get defaults
         definition.check_state(state)
         return msgspec.structs.replace(agent, state=state, definition=definition)
 
@@ -245,18 +250,18 @@ def _check_definition_fields(names: Iterable[str]) -> None:
     known = DefinitionFields.__annotations__
     for name in names:
         if name not in known:
-            raise InvalidDefinition(name, "is no part of an agent's definition", f"use {', '.join(known)}")
+            raise InvalidDefinition(name, "is not a field of a definition", f"use {', '.join(known)}")
 
 
 def check_agent(agent: object, field: str = "agent") -> Agent:
-    """Return the agent, or raise `WrongType` if it is none."""
+    """Return the agent, or raise `WrongType` if it is not one."""
     if not isinstance(agent, Agent):
         raise WrongType(field, "an Agent", agent)
     return agent
 
 
 def clock_at(now: int | None) -> Any:
-    """Return a context in which the clock shows `now`, if it is given."""
+    """Return a context manager that sets the clock to `now`, if it is given."""
     if now is None:
         return nullcontext()
     moment = clock.resolve(now)
@@ -297,18 +302,19 @@ def _process_signal(agent: Agent, signal: Signal) -> tuple[Agent, list[Directive
                 answer = plugin.handle_signal(signal, Context(agent, signal, plugin.config))
             except Exception as error:
                 return agent, [error_directive(error, "signal")]
-            if isinstance(answer, Signal):
+            if isinstance(answer, Signal):  # later plugins see the signal that replaces it
                 signal = answer
             elif answer is not None:
                 return agent.cmd(answer, signal=signal)
     routes = matching_routes(agent.definition.routes, signal.type)
+    # A stop signal works without a route; one with a route is left to the agent.
     if not routes:
         return agent, [Stop(reason=STOP_SIGNAL)] if signal.type == STOP_SIGNAL else [
             _routing_error(agent, signal)
         ]
     directives: list[Directive] = []
     for route in routes:
-        agent, more = _run_route(agent, route, signal)
+        agent, more = _run_route(agent, route, signal)  # on the agent that the route before left
         directives += more
     return agent, directives
 
@@ -354,7 +360,7 @@ def _routing_error(agent: Agent, signal: Signal) -> Error:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that fits a request, and the reason why."""
+    """An agent that fits a request, with the reason."""
 
     agent: Agent
     reason: str
@@ -370,7 +376,7 @@ def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
 def rank(
     agents: Iterable[Agent], action: str | None, tags: Iterable[str], limits: Mapping[str, Any]
 ) -> list[Candidate]:
-    """Return the agents that fit, best first, each with the reason."""
+    """Return the agents that fit, best first, each with the reason; see `omoide.identity.route`."""
     if action is not None:
         check_text(action, "action")
     required_tags = check_texts(tags, "tags")
@@ -384,6 +390,7 @@ def rank(
         candidate = _evaluate_candidate(agent, action, required_tags, required_limits)
         if candidate is not None:
             candidates.append(candidate)
+    # The sort is stable: agents of one age keep the given order.
     return sorted(candidates, key=lambda candidate: experience_sort_key(candidate.age))
 
 
@@ -419,8 +426,8 @@ def _evaluate_candidate(
 
 
 def _limit_reason(name: str, allowed: Any, needed: Any) -> str | None:
-    """Return why a limit is satisfied, or None: numbers must reach what is needed, others equal it."""
-    if allowed is None:
+    """Return the reason that a limit is satisfied, or None: numbers must reach `needed`, others equal it."""
+    if allowed is None:  # not declared, so not limited
         return f"declares no {name}"
     numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (allowed, needed))
     if allowed < needed if numbers else allowed != needed:

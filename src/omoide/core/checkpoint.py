@@ -1,8 +1,7 @@
 """Checkpoint and restore of agents.
 
-A checkpoint is data. Each plugin decides what becomes of its slice: it is kept, dropped, or externalized,
-that is, replaced by a pointer. Storing the checkpoint and what was externalized is left to a checkpoint
-store.
+A checkpoint is data. Each plugin decides whether its slice is kept, dropped, or externalized, that is,
+replaced by a pointer. A checkpoint store stores the checkpoint and the externalized data.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from omoide.core.value import Count, Id, Name, Value, check_count, set_field
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
 CHECKPOINT_VERSION = 2
+"""Version of the format; version 1 lacks `thread` and `definition_version` and is still read."""
 
 
 @value_type
 class Checkpoint(Value, frozen=True, kw_only=True):
-    """A saved agent: its state, and pointers to what is stored elsewhere."""
+    """A saved agent: its state, and pointers to data that is stored elsewhere."""
 
     id: Id
     name: Name
@@ -36,20 +36,21 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     journal: MapField | None = None
     """Notes of the checkpoint store about the thread's journal."""
     rev: Count = 0
-    """The number of times the agent was saved, if the checkpoint store counts it."""
+    """Number of times that the agent was saved, if the checkpoint store counts it."""
     definition_version: int = 1
     version: int = CHECKPOINT_VERSION
 
     def __post_init__(self) -> None:
         super().__post_init__()
         pointer = self._thread_pointer()
+        # The thread may be named twice, by its plugin and by `thread`; both have to agree.
         if self.thread is None:
             set_field(self, "thread", pointer)
             return
         if not _is_thread_pointer(self.thread):
             raise Invalid("thread", "does not name a thread", "give it an id and a rev")
         if pointer is not None and pointer != self.thread:
-            raise Invalid("thread", "is not the one that was externalized", "leave it out")
+            raise Invalid("thread", "differs from the externalized thread", "leave it out")
 
     def _thread_pointer(self) -> Any:
         """Return the externalized pointer that names a thread by id and revision."""
@@ -59,7 +60,8 @@ class Checkpoint(Value, frozen=True, kw_only=True):
         return None
 
     def state_key(self, key: str) -> str:
-        """Return the key of the state that a pointer stands for; older checkpoints imply it."""
+        """Return the key of the state that a pointer replaces."""
+        # Older checkpoints lack `externalized_keys`: they name slots by their concept, slices by their key.
         guess = f"__{key}__" if f"__{key}__" in SLOTS else key
         state_key: str = (self.externalized_keys or EMPTY_MAP).get(key, guess)
         return state_key
@@ -78,7 +80,7 @@ def checkpoint(agent: Agent) -> Checkpoint:
     """Save an agent as a value, after each plugin decided about its slice.
 
     Raises:
-        CheckpointFailed: if a plugin fails, or gives an answer that is none.
+        CheckpointFailed: if a plugin fails, or returns something other than a `CheckpointDecision`.
     """
     check_agent(agent)
     state, pointers, keys = agent.state, EMPTY_MAP, EMPTY_MAP
@@ -100,11 +102,11 @@ def checkpoint(agent: Agent) -> Checkpoint:
                 pointers, keys = pointers.set(key, pointer), keys.set(key, plugin.key)
             case Externalize(key=key):
                 raise CheckpointFailed(
-                    plugin.label, f"the key {key!r} is another plugin's; choose one of its own"
+                    plugin.label, f"the key {key!r} is used by another plugin; choose another key"
                 )
             case other:
                 raise CheckpointFailed(
-                    plugin.label, f'it answered {other!r}, not "keep", "drop" or Externalize'
+                    plugin.label, f'it returned {other!r}, not "keep", "drop" or Externalize'
                 )
     log = state.get(THREAD.key)  # still there if its plugin answered "keep", or is not mounted
     return Checkpoint(
@@ -122,7 +124,7 @@ def checkpoint(agent: Agent) -> Checkpoint:
 def restore(checkpoint: Checkpoint, definition: Definition) -> Agent:
     """Restore an agent from a checkpoint.
 
-    A pointer for which its plugin returns None is left to the checkpoint store, which has what it points to.
+    A pointer for which its plugin returns None is left to the checkpoint store, which has the data.
 
     Raises:
         RestoreFailed: if the definition is of another kind or an older version, a migration fails, or a
@@ -143,6 +145,7 @@ def restore(checkpoint: Checkpoint, definition: Definition) -> Agent:
             f"agent {checkpoint.id!r}",
             f"it is a {checkpoint.name!r}, the definition is of {definition.name!r}",
         )
+    # No plugin is mounted here: its slice is in the state. `mount_missing_plugins` mounts the others.
     try:
         agent = Agent(
             id=checkpoint.id,
@@ -151,7 +154,7 @@ def restore(checkpoint: Checkpoint, definition: Definition) -> Agent:
             state=initial_state(definition, _migrate_state(checkpoint, definition)),
             definition=definition,
         )
-        for key in sorted(checkpoint.externalized):
+        for key in sorted(checkpoint.externalized):  # maps have no order; a fixed one makes errors repeatable
             agent = _restore_slice(agent, checkpoint, key)
         definition.check_state(agent.state)
     except RestoreFailed:

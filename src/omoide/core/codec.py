@@ -35,7 +35,7 @@ from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 T = TypeVar("T")
 
 MAX_LEVELS = MAX_STORED_DEPTH + 16
-"""The depth of encoded data: what a value may hold, and the value around it."""
+"""Maximum depth of encoded data: that of stored data, and some levels for the values around it."""
 
 if TYPE_CHECKING:
     # Constructors accept dicts and lists and freeze them, which no annotation can express.
@@ -48,6 +48,7 @@ else:
     ListField = FrozenList[Any]
     TextsField = tuple[str, ...]
 
+    # msgspec checks the result of `dec_hook` with isinstance; frozen data is of many types.
     class _Anything(type):
         def __instancecheck__(cls, value: object) -> bool:
             return True
@@ -110,6 +111,7 @@ def dump(value: Any, depth: int = 0) -> Any:
     if depth > MAX_LEVELS:
         raise _too_deep_error("data")
     if kind is FrozenMap:
+        # Sorted, so that equal maps are encoded to equal bytes, whatever the order of insertion.
         plain = {key: dump(value[key], depth + 1) for key in sorted(value)}
         return {"$map": plain} if len(plain) == 1 and next(iter(plain)).startswith("$") else plain
     if kind is FrozenList:
@@ -121,6 +123,7 @@ def dump(value: Any, depth: int = 0) -> Any:
     if kind is bytes:
         return {"$bytes": b64encode(value).decode()}
     if kind is frozenset:
+        # By their JSON: members of different types cannot be compared.
         return {"$set": sorted((dump(item, depth + 1) for item in value), key=msgspec.json.encode)}
     return dump(freeze(value), depth)
 
@@ -176,15 +179,16 @@ def _load_tag(tag: str, inner: Any, depth: int) -> Any:
         raise
     except (TypeError, ValueError) as error:
         raise Unsupported("", f"holds an unreadable {tag} ({error})", "write it again") from error
+    # Only types that registered themselves can be named, so data cannot choose a class to construct.
     kind = next((kind for kind, name in VALUE_TYPES.items() if name == tag[1:]), None)
     if kind is None:
-        raise Unsupported("", f"holds {tag}, which is no kind of value known here", "use a newer Omoide")
+        raise Unsupported("", f"holds {tag}, an unknown value type", "use a newer Omoide")
     return _convert(inner, kind)
 
 
 def dec_hook(kind: Any, plain: Any) -> Any:
     """Decode frozen containers from JSON types, as msgspec's `dec_hook`."""
-    if isinstance(plain, (FrozenMap, FrozenList)):
+    if isinstance(plain, (FrozenMap, FrozenList)):  # `load` already decoded the data around it
         return plain
     if kind is Frozen:
         return load(plain)
@@ -198,6 +202,7 @@ def dec_hook(kind: Any, plain: Any) -> Any:
             return load(list(plain))
         return list_of([_convert_item(value, item, f"[{at}]") for at, value in enumerate(plain)])
     expected = {FrozenMap: "an object", FrozenList: "an array"}.get(origin)
+    # msgspec turns a TypeError of the hook into a ValidationError with the path.
     if expected is None:
         raise NotImplementedError(f"{kind} has no reader")
     raise TypeError(f"Expected {expected}, got {type(plain).__name__}")
@@ -272,10 +277,11 @@ def _error_path(message: str) -> str:
 
 def parse_error_message(message: str) -> tuple[str, str]:
     """Return the field that a msgspec message names (empty for the whole value), and the problem."""
+    # msgspec has no other form of its errors: field and path are in the text only.
     problem, field = message.partition(" - at `")[0], _error_path(message)
     for start, text in (
         ("Object missing required field `", "is missing"),
-        ("Object contains unknown field `", "is unknown"),
+        ("Object contains unknown field `", "is an unknown field"),
     ):
         if problem.startswith(start):
             name = problem.removeprefix(start).removesuffix("`")
@@ -289,7 +295,7 @@ def _dump_struct(struct: msgspec.Struct, depth: int) -> dict[str, Any]:
 
 @cache
 def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], Any]], ...]:
-    """Return how each field of a struct is written: as free data, or as its annotation says."""
+    """Return the fields of a struct with their writers: `dump` for free data, else `_dump_field`."""
     excluded = getattr(kind, "EXCLUDED_FIELDS", ())
     plan = []
     for field in msgspec.structs.fields(kind):
@@ -297,6 +303,7 @@ def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any
         declared = (
             inner[0] if get_origin(field.type) in (Union, UnionType) and len(inner) == 1 else field.type
         )
+        # `FrozenMap[str, Space]` is typed: its items are decoded as Space and need no `$Space` tag.
         free = declared is Frozen or (get_origin(declared) or declared) in (FrozenMap, FrozenList)
         if field.name not in excluded:
             plan.append((field.name, dump if free and _item_struct(declared) is None else _dump_field))

@@ -1,4 +1,4 @@
-"""Define agents: their routes, strategies and plugins, and how instructions are run.
+"""Definitions of agents: routes, strategies and plugins; execution of instructions.
 
 A definition is the code that all agents of a kind share: schema of the state, plugins, actions, routes,
 strategy and hooks. It is validated once, when it is made, and serves any number of agents.
@@ -59,6 +59,7 @@ from omoide.errors import (
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
 
+# Defaults for routes of one pattern: the strategy comes first, plugins give way to the agent.
 STRATEGY_PRIORITY, AGENT_PRIORITY, PLUGIN_PRIORITY = 50, 0, -10
 STRATEGY_CMD, STRATEGY_TICK = "strategy_cmd", "strategy_tick"
 
@@ -134,6 +135,7 @@ def as_routes(likes: object, owner: str, priority: int) -> tuple[Route, ...]:
 
 def matching_routes(routes: Iterable[Route], signal_type: str) -> list[Route]:
     """Return the routes for a signal type, in the order in which they run."""
+    # The sort is stable also in reverse, so equal routes stay in the order of registration.
     matches = [route for route in routes if matches_pattern(route.pattern, signal_type)]
     return sorted(matches, key=lambda route: (specificity(route.pattern), route.priority), reverse=True)
 
@@ -142,7 +144,7 @@ def run_instruction(
     agent: Agent, instruction: Instruction, signal: Signal | None = None
 ) -> tuple[Agent, list[Directive], str]:
     """Run one instruction; return the agent, its directives, and a status: ok, error, or deferred."""
-    stage = "normalize"
+    stage = "normalize"  # the context of the Error directive, if something raises
     try:
         action = instruction.target or agent.definition.action(instruction.action)
         stage = "params"
@@ -163,7 +165,7 @@ def run_instruction(
 
 
 def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
-    """Merge what an action returned into an agent; return the agent and the directives.
+    """Merge the result of an action into an agent; return the agent and the directives.
 
     Raises:
         WrongType: if the result is not one that an action may return.
@@ -176,7 +178,7 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
         if not isinstance(result[1], (list, tuple)):
             raise WrongType("the second part of the result", "a list of directives", result[1])
         result, effects = result
-    for effect in effects:
+    for effect in effects:  # all are checked before the first is applied
         if not isinstance(effect, (Directive, StateOp)):
             raise WrongType("directives", "Directives and state operations only", effect)
     state = merge_result(agent.state, result)
@@ -191,6 +193,7 @@ def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     if state is agent.state:
         return agent
     check_state(state)
+    # The thread is append-only, and an emptied slot would lose data that nothing else holds.
     before, after = THREAD.get(agent), state.get(THREAD.key)
     if before is not None and after is not before and (after is None or not after.extends(before)):
         raise InvalidState(
@@ -204,11 +207,11 @@ def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
 
 
 def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
-    """Check what a strategy or a hook returned; return the agent and the directives.
+    """Check the result of a strategy or a hook; return the agent and the directives.
 
     Args:
         result: the value returned.
-        who: what returned it, for the error message.
+        who: the strategy or hook, for the error message.
         before: the agent that it was given; only the state may differ.
     """
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], type(before)):
@@ -256,16 +259,17 @@ def _error_message(error: Exception) -> str:
     try:
         return _clean_text(str(error)).strip()
     except Exception:
-        return "it cannot say what happened"
+        return "its message cannot be read"
 
 
 def _clean_text(text: str) -> str:
-    """Replace what a directive cannot hold in text of an exception."""
+    """Replace NUL characters and lone surrogates, which a directive cannot hold."""
     return text.replace("\0", "␀").encode(errors="replace").decode()
 
 
 def _with_defaults(action: Action, instruction: Instruction, params: dict[str, Any]) -> Instruction:
     """Fill in the defaults of the parameters, as far as they are plain data."""
+    # The directive is complete by itself: a run at a later time does not depend on the defaults of the code.
     complete = instruction.params
     for name in params.keys() - complete.keys():
         with suppress(Unsupported):
@@ -339,6 +343,7 @@ class Direct:
         if not (self.thread or THREAD.has(agent)):
             agent, directives, _ = run_instruction(agent, instruction, ctx.signal)
             return agent, directives
+        # The keys only: values of parameters may be secret.
         started = {"action": instruction.action, "param_keys": sorted(instruction.params)}
         agent = _append_to_thread(agent, "instruction_start", started)
         agent, directives, status = run_instruction(agent, instruction, ctx.signal)
@@ -361,7 +366,7 @@ CheckpointDecision = Literal["keep", "drop"] | Externalize
 
 
 class Plugin:
-    """Base class of plugins: set `name`, and override what is needed; `config` is frozen."""
+    """Base class of plugins: set `name`, and override the hooks that are needed; `config` is frozen."""
 
     name: ClassVar[str] = ""
     state_key: ClassVar[str] = ""
@@ -416,9 +421,10 @@ class Plugin:
             return self.router(self.config)
         except Exception as error:
             raise InvalidDefinition(
-                f"{owner}: router", f"failed ({type(error).__name__}: {error})", "mend it"
+                f"{owner}: router", f"failed ({type(error).__name__}: {error})", "fix it"
             ) from error
 
+    # By value: definitions are compared when agents are, and each mount makes an instance of its own.
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (other.config, other.alias) == (self.config, self.alias)
 
@@ -480,7 +486,7 @@ class Plugin:
         return None
 
     def on_checkpoint(self, state: Any, ctx: Context) -> CheckpointDecision:
-        """Decide what becomes of the slice when the agent is saved: "keep", "drop", or `Externalize`."""
+        """Return the decision about the slice when the agent is saved: "keep", "drop", or `Externalize`."""
         return "keep"
 
     def on_restore(self, pointer: Any, ctx: Context) -> Any:
@@ -683,7 +689,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             if route.action is not None and route.action not in self.action_names():
                 raise InvalidDefinition(
                     f"{owner}: route {route.pattern!r}",
-                    f"leads to {route.action!r}, which it does not have",
+                    f"leads to the unknown action {route.action!r}",
                     "pass the action itself, or give it to the agent",
                 )
 
@@ -707,7 +713,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(tag for plugin in self.plugins for tag in plugin.capabilities))
 
     def check_state(self, state: FrozenMap[str, Any], before: FrozenMap[str, Any] | None = None) -> None:
-        """Raise `InvalidState` if what differs from `before` does not fit the schemas."""
+        """Raise `InvalidState` if a part that differs from `before` does not fit the schemas."""
+        # Parts are frozen: one that is the same object was checked when it was set.
         known = EMPTY_MAP if before is None else before
         for plugin in self.plugins:
             if plugin.key in state and state[plugin.key] is not known.get(plugin.key, _ABSENT):
@@ -748,7 +755,7 @@ def _state_error(field: str, problem: str, remedy: str) -> InvalidState:
 def _collect_routes(
     owner: str, strategy: Strategy | None, routes: Sequence[RouteLike], plugins: Sequence[Plugin]
 ) -> tuple[Route, ...]:
-    candidate: object = strategy
+    candidate: object = strategy  # routes are optional for a strategy, so no part of its protocol
     own_routes = candidate.signal_routes() if isinstance(candidate, SupportsSignalRoutes) else ()
     return (
         *as_routes(own_routes, f"the strategy of {owner}", STRATEGY_PRIORITY),
@@ -775,7 +782,7 @@ def _check_plugins(plugins: Sequence[Plugin], schema: Schema | None, owner: str)
             )
         labels.add(plugin.label)
         keys[plugin.key] = plugin.label
-    for plugin in plugins:
+    for plugin in plugins:  # after all are known: a plugin may require one that is mounted later
         for requirement in plugin.requires:
             _check_requirement(plugin, requirement, {other.name for other in plugins}, owner)
 

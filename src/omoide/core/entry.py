@@ -9,9 +9,9 @@ if its namespace and every other field set are equal to the scope's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -66,7 +66,7 @@ PARENT_TYPES = MappingProxyType(
     }
 )
 
-MEMORY_TYPES = tuple(PARENT_TYPES)
+MEMORY_TYPES = tuple(PARENT_TYPES)  # without the root, which stands for "untyped"
 
 
 def check_memory_type(name: object) -> str:
@@ -113,7 +113,7 @@ class Scope(Record, frozen=True, kw_only=True):
         """Return True if an entry, or any other value with the fields of a scope, is inside."""
         return (
             entry.namespace == self.namespace
-            and self.agent_id in (None, entry.agent_id)
+            and self.agent_id in (None, entry.agent_id)  # None does not narrow the scope
             and self.session_id in (None, entry.session_id)
             and self.project_id in (None, entry.project_id)
         )
@@ -121,7 +121,7 @@ class Scope(Record, frozen=True, kw_only=True):
     def require_agent_id(self) -> str:
         """Return the agent that written entries belong to, or raise `Invalid` if none is set."""
         if self.agent_id is None:
-            raise Invalid("scope.agent_id", "is missing", "name the agent whose memory this becomes")
+            raise Invalid("scope.agent_id", "is missing", "name the agent that owns the memory")
         return self.agent_id
 
 
@@ -152,6 +152,39 @@ class Evidence(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self.kind, "kind", EVIDENCE_KINDS)
+
+
+class EntryOptions(TypedDict, total=False):
+    """Optional fields of an entry that describe the memory itself."""
+
+    id: str
+    type: str | None
+    confidence: float
+    importance: float | None
+    source: str | None
+    tags: Sequence[str]
+    rationale: str | None
+    metadata: Mapping[str, Any]
+    evidence: Sequence[Evidence | Mapping[str, Any]]
+    occurred_at: int | None
+    expires_at: int | None
+
+
+class EntryFields(EntryOptions, total=False):
+    """Fields of an entry; `agent_id` and `content` are required."""
+
+    agent_id: str
+    session_id: str | None
+    project_id: str | None
+    namespace: str
+    content: str
+    message: MessageRef | Mapping[str, Any] | None
+    created_at: int
+    superseded_by: str | None
+    superseded_at: int | None
+    superseded_reason: str | None
+    stale: bool
+    rev: int
 
 
 @value_type
@@ -187,7 +220,7 @@ class Entry(Record, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         if self.id == DELETED:
-            raise Invalid("id", f"is {DELETED!r}, which marks what was forgotten", "choose another id")
+            raise Invalid("id", f"is {DELETED!r}, the mark of forgotten entries", "choose another id")
         if self.type is not None:
             try:
                 check_memory_type(self.type)
@@ -195,31 +228,34 @@ class Entry(Record, frozen=True, kw_only=True):
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
         if self.source is not None:
             check_choice(self.source, "source", SOURCES)
+        # Defaults need no check; entries are constructed for every row that a store reads.
         if self.confidence != 1.0:
             set_field(self, "confidence", check_unit(self.confidence, "confidence"))
         if self.importance is not None:
             set_field(self, "importance", check_unit(self.importance, "importance"))
         if self.tags:
-            set_field(self, "tags", tuple(dict.fromkeys(self.tags)))
+            set_field(self, "tags", tuple(dict.fromkeys(self.tags)))  # each once, in the given order
         if self.evidence != ():
             set_field(self, "evidence", check_tuple(self.evidence, "evidence", Evidence))
 
     @classmethod
-    def new(
+    def new(  # type: ignore[override]  # the fields of an entry, not those of any record
         cls,
         source: Self | Mapping[str, Any] | None = None,
         /,
         *,
         id_generator: Callable[[str], str] | None = None,
-        **fields: Any,
+        **fields: Unpack[EntryFields],
     ) -> Self:
         """Build an entry from a mapping, another entry, or keywords.
 
         Args:
+            source: an entry or a mapping; keywords override its fields.
             id_generator: called with `"mem_"` for an id if none is given.
+            fields: the fields of the entry.
 
         Raises:
-            InvalidRecord: if a field is wrong.
+            InvalidRecord: if a field is wrong, unknown or missing.
         """
         if id_generator is not None:
             has_id = isinstance(source, cls) or (isinstance(source, Mapping) and "id" in source)
@@ -246,7 +282,7 @@ class Entry(Record, frozen=True, kw_only=True):
 def _generate_id(generator: object) -> str:
     if not callable(generator):
         raise InvalidRecord(
-            Entry.LABEL, Invalid("id_generator", "is no function", "pass one that takes a prefix")
+            Entry.LABEL, Invalid("id_generator", "is not a function", "pass one that takes a prefix")
         )
     try:
         entry_id = generator("mem_")
@@ -276,7 +312,7 @@ class Filter(Record, frozen=True, kw_only=True):
     """Entries with at least one of these tags."""
     min_confidence: float = 0.0
     since: Millis | None = None
-    """The earliest time; an entry's time is when it occurred, or else when it was created."""
+    """Earliest time; the time of an entry is `occurred_at`, or `created_at` if that is not set."""
     until: Millis | None = None
     include_superseded: bool = False
     include_stale: bool = False
@@ -295,6 +331,15 @@ class Filter(Record, frozen=True, kw_only=True):
             raise Invalid("since", "is after until", "swap them")
 
 
+class RecallFields(TypedDict, total=False):
+    """Optional fields of a recall request besides its scope and limit."""
+
+    metadata: Mapping[str, Any]
+    filter: Filter | Mapping[str, Any]
+    max_tokens: int | None
+    at: int
+
+
 class RecallRequest(Record, frozen=True, kw_only=True):
     """A query to a store."""
 
@@ -311,9 +356,9 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     project_id: Id | None = None
     filter: Filter = Filter()
     max_tokens: int | None = None
-    """The token budget of all entries together."""
+    """Token budget of all entries together."""
     at: Millis = msgspec.field(default_factory=clock.now)
-    """The time of the query: "last week" counts from it, and it decides what has expired."""
+    """Time of the query: relative dates such as "last week" and the expiry of entries refer to it."""
 
     def _check(self) -> None:
         check_choice(self.scope, "scope", RECALL_SCOPES)
@@ -324,8 +369,21 @@ class RecallRequest(Record, frozen=True, kw_only=True):
             raise Invalid("project_id", "is missing for scope 'project'", "name the project")
 
     @classmethod
-    def for_scope(cls, scope: Scope, query: str, **fields: Any) -> RecallRequest:
-        """Build a request that sees exactly what the scope contains."""
+    def for_scope(
+        cls, scope: Scope, query: str, *, limit: int = 5, **fields: Unpack[RecallFields]
+    ) -> RecallRequest:
+        """Build a request that sees exactly the entries of the scope.
+
+        Args:
+            scope: the scope.
+            query: the text to search for.
+            limit: maximum number of entries.
+            fields: `filter`, `max_tokens`, `at` and `metadata`.
+
+        Raises:
+            Invalid: if the scope names a session without its agent.
+            InvalidRecord: if a field is wrong.
+        """
         if scope.agent_id is not None:
             reach = "agent" if scope.session_id is None else "session"
         else:
@@ -333,17 +391,18 @@ class RecallRequest(Record, frozen=True, kw_only=True):
         if scope.agent_id is None and scope.session_id is not None:
             raise Invalid("scope.agent_id", "is missing beside session_id", "name the agent of the session")
         return cls.new(
-            agent_id=scope.agent_id or "*",
+            agent_id=scope.agent_id or "*",  # a required field; scopes `project` and `namespace` ignore it
             session_id=scope.session_id,
             project_id=scope.project_id,
             namespace=scope.namespace,
             scope=reach,
             query=query,
+            limit=limit,
             **fields,
         )
 
     def effective_scope(self) -> Scope | None:
-        """Return the scope that it may see; None, which matches nothing, for a session without an id."""
+        """Return the scope that it sees; None, which matches nothing, for scope `session` without an id."""
         if self.scope in ("project", "namespace"):
             project = self.project_id if self.scope == "project" else None
             return Scope(namespace=self.namespace, project_id=project)
@@ -406,6 +465,7 @@ class RecallResult(Record, frozen=True, kw_only=True):
         check_instance(self.request, "request", kind=RecallRequest)
         set_field(self, "entries", check_tuple(self.entries, "entries", Entry))
         set_field(self, "hits", check_tuple(self.hits, "hits", Hit))
+        # Stores of others may return entries alone, or hits alone; callers find both.
         if self.hits and not self.entries:
             set_field(self, "entries", tuple(hit.entry for hit in self.hits))
         elif self.entries and not self.hits:
@@ -431,7 +491,7 @@ class WriteRequest(Record, frozen=True, kw_only=True):
     entry: Entry
     metadata: MapField = EMPTY_MAP
     expected_rev: Count | None = None
-    """The revision that the stored entry must have; 0 if it must not exist yet."""
+    """Revision that the stored entry must have; 0 if it must not exist yet."""
     idempotency_key: Id | None = None
     """A repeated request with the same key returns the first receipt; stored for seven days."""
     dedupe: bool = False

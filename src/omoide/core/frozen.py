@@ -2,7 +2,7 @@
 
 `freeze` copies the data of a caller: a dict becomes a `FrozenMap`, a list or tuple a `FrozenList`, a set a
 frozenset. Both containers are a Mapping or a Sequence, equal a dict or list with the same items, share
-structure between versions, and convert back with `.to_python()`. Data that a codec could not hold without
+structure between versions, and convert back with `.to_python()`. Data that a codec cannot encode without
 loss is refused with its path.
 
 Maps have no order of their own: their keys are sorted wherever a map is printed or encoded.
@@ -54,7 +54,7 @@ S = TypeVar("S", bound=type)
 MAX_INPUT_DEPTH = 64  # of data that is frozen in one call
 MAX_STORED_DEPTH = 2 * MAX_INPUT_DEPTH  # of data that is built from frozen parts
 MAX_NODES = 10_000_000
-MIN_INT, MAX_INT = -(2**63), 2**64 - 1
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # what fits into 64 bits, signed or unsigned
 CHUNK_SIZE = 8  # a chunk is split beyond twice this; a change copies one chunk, so it is small
 MAX_INDEXED_PER_ID = 16  # items with one id; with more of them, the whole list is scanned instead
 
@@ -62,7 +62,7 @@ SCALAR_TYPES = frozenset({str, int, float, bool, type(None), bytes, datetime})
 """Types that are not containers."""
 
 VALUE_TYPES: dict[type, str] = {}
-"""The structs that free data may hold, with the names under which they are encoded."""
+"""Structs that free data may hold, with the names under which they are encoded."""
 
 Chunk = tuple[Any, ...]
 Positions = tuple[tuple[int, int], ...]  # number of a chunk, and the offset at the time of indexing
@@ -70,7 +70,7 @@ Index = Map[Hashable, Positions]
 Freezer = Callable[[Any, int, "_Budget"], Any]
 
 allocate = object.__new__
-"""Creates a FrozenMap whose `_map` the caller sets; saves a call, and every change creates several."""
+"""Creates a FrozenMap whose `_map` the caller sets; one call less, and every change creates several maps."""
 
 _ABSENT = object()
 _BYTES_TYPES = (bytes, bytearray, memoryview)
@@ -92,11 +92,11 @@ def depth_of(value: Any) -> int:
     if kind in VALUE_TYPES:
         holders: tuple[str, ...] = _container_fields(cast("Any", kind))
         return 1 + max([depth_of(getattr(value, field)) for field in holders], default=0)
-    if kind in (frozenset, tuple):
+    if kind in (frozenset, tuple):  # sets are plain frozensets and cannot store their depth
         return 1 + max(map(depth_of, value), default=0)
     try:
         depth: int = value._depth  # maps and lists store it
-    except AttributeError:
+    except AttributeError:  # of `wrap_map_lazy`; two threads that compute it set the same number
         depth = value._depth = 1 + max(map(depth_of, value.values()), default=0)
     return depth
 
@@ -119,9 +119,7 @@ def check_depth(depth: int, item: Any, path: str) -> int:
     depth = max(depth, 1 + depth_of(item))
     # A value type has a few levels of its own around the data that it holds.
     if depth > (MAX_STORED_DEPTH + 8 if type(item) in VALUE_TYPES else MAX_STORED_DEPTH):
-        raise Unsupported(
-            path, f"would be nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it"
-        )
+        raise Unsupported(path, f"would be nested deeper than {MAX_STORED_DEPTH} levels", "flatten it")
     return depth
 
 
@@ -136,8 +134,9 @@ def container_depth(items: Iterable[Any]) -> int:
 
 def check_encodable(value: str, path: str) -> str:
     """Return the plain text of a string, or raise `Unsupported` if a store or codec cannot hold it."""
+    # PostgreSQL cannot store NUL in text, and UTF-8 has no form of a lone surrogate.
     if "\0" in value:
-        raise Unsupported(path, "contains a NUL character", "remove it, or keep bytes")
+        raise Unsupported(path, "contains a NUL character", "remove it, or store bytes")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -183,8 +182,8 @@ class Vector(Generic[T]):
     _last: int  # the tail's number
     _next: int  # the next number that is free
     _dense: bool  # all chunks but the tail are CHUNK_SIZE long, so positions can be computed
-    _index: Index | None
-    _starts: list[int] | None
+    _index: Index | None  # built by the first search by id; None: not built, or not worth keeping
+    _starts: list[int] | None  # cache of `_locate` where chunks differ in length
     _depth: int  # set by FrozenList; 1 is a list of scalars
 
     @classmethod
@@ -237,6 +236,7 @@ class Vector(Generic[T]):
         if self._size < older._size:
             return False
         if self._spine is None and older._spine is None and self._dense and older._dense:
+            # Chunks are numbered in order and of one length, so the same number is the same positions.
             shared = older._last
             mine, theirs = self._chunks, older._chunks
             if any(mine[n] is not theirs[n] and mine[n] != theirs[n] for n in range(shared)):
@@ -264,6 +264,7 @@ class Vector(Generic[T]):
         """Return a vector with more items at the end."""
         pending = [*self._tail, *items]
         size = self._size - len(self._tail) + len(pending)
+        # A mutation of the map copies each node once, not once for every chunk.
         chunks, added, number, following = self._chunks.mutate(), [], self._last, self._next
         full = len(pending) - len(pending) % CHUNK_SIZE
         for start in range(0, full, CHUNK_SIZE):
@@ -291,6 +292,7 @@ class Vector(Generic[T]):
         """Return a vector with another item at `position`."""
         number, offset = self._locate(position)
         chunk = self._chunk(number)
+        # None drops the index: the ids of the old and the new item may differ.
         return self._replace_chunk(number, (*chunk[:offset], item, *chunk[offset + 1 :]), None)
 
     def _delete_at(self, position: int) -> Self:
@@ -320,6 +322,7 @@ class Vector(Generic[T]):
             items = [change(item) if self.id_of(item) == item_id else item for item in self]
             return self._build(depth=self._depth)._extend(items)
         new, index = self, self._index
+        # Replacing a chunk by one of the same length neither splits nor removes it: the numbers stay valid.
         for number in self._chunk_numbers_at(positions):
             chunk = [change(item) if self.id_of(item) == item_id else item for item in self._chunk(number)]
             new = new._replace_chunk(number, tuple(chunk), None)
@@ -349,6 +352,7 @@ class Vector(Generic[T]):
             else:
                 chunk = [item for item in chunk if self.id_of(item) != item_id]
             new = new._replace_chunk(number, tuple(chunk), None)
+        # Positions of other items may be off within their chunk now; `_offset_of` takes them as hints only.
         new._index = index.delete(item_id)
         return new
 
@@ -367,12 +371,13 @@ class Vector(Generic[T]):
         if in_tail >= 0:
             return self._last, in_tail
         numbers = self._chunk_numbers()
-        if position == 0:
+        if position == 0:  # needs no `_starts`, so repeated insertion at the front stays cheap
             return numbers[0], 0
         if self._dense:
             return numbers[position // CHUNK_SIZE], position % CHUNK_SIZE
         starts = self._starts
         if starts is None:
+            # Set by one assignment, once complete: another thread computes the same list at worst.
             sizes = (len(self._chunks[number]) for number in numbers)
             starts = self._starts = list(accumulate(sizes, initial=0))
         at = bisect_right(starts, position) - 1
@@ -409,7 +414,7 @@ class Vector(Generic[T]):
         """Return a vector with another chunk: removed if empty, split if too long."""
         if number == self._last:
             size = self._size - len(self._tail) + len(chunk)
-            if len(chunk) < CHUNK_SIZE:
+            if len(chunk) < CHUNK_SIZE:  # appending copies the tail alone, not a path of the map
                 return self._build(
                     self._chunks,
                     self._spine,
@@ -421,6 +426,7 @@ class Vector(Generic[T]):
                     index,
                     self._depth,
                 )
+            # A full tail becomes a chunk under its number, so positions in the index stay valid.
             return self._build(
                 self._chunks.set(number, chunk),
                 None if self._spine is None else (*self._spine, number),
@@ -443,6 +449,7 @@ class Vector(Generic[T]):
         elif len(chunk) > 2 * CHUNK_SIZE:
             spine = tuple(self._chunk_numbers())
             at = spine.index(number)
+            # The first part keeps the number; only items that move to the new one have to be indexed again.
             chunk, moved = chunk[:CHUNK_SIZE], chunk[CHUNK_SIZE:]
             chunks = chunks.set(number, chunk).set(following, moved)
             spine = (*spine[: at + 1], following, *spine[at + 1 :])
@@ -466,10 +473,11 @@ class Vector(Generic[T]):
 
 
 def _add_to_index(index: Index | None, item_id: Hashable, number: int, at: int) -> Index | None:
-    """Return the index with one more position for an id, or None if the id has many: each would copy all."""
+    """Return the index with one more position for an id, or None if the id has many positions already."""
     if index is None or item_id is None:
         return index
     positions = index.get(item_id, ())
+    # Each addition copies the positions of the id: n items with one id would cost n² in total.
     return None if len(positions) > MAX_INDEXED_PER_ID else index.set(item_id, (*positions, (number, at)))
 
 
@@ -538,6 +546,7 @@ class FrozenMap(Mapping[K, V]):
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Return a map without a key, which need not exist."""
+        # The depth may be less now; an upper bound is enough to refuse data that is too deep.
         return wrap_map(self._map.delete(key), depth_of(self)) if key in self._map else self
 
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
@@ -555,6 +564,7 @@ class FrozenMap(Mapping[K, V]):
         """Return a dict with all containers thawed."""
         return {key: thaw(self._map[key]) for key in sorted(cast("Map[Any, Any]", self._map))}
 
+    # Deeply frozen, so a copy is the map itself.
     def __copy__(self) -> Self:
         return self
 
@@ -618,6 +628,7 @@ class FrozenList(Vector[T], Sequence[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (FrozenList, list, tuple)):
             return NotImplemented
+        # Item by item: equal lists may be cut into chunks differently.
         return len(other) == self._size and all(
             mine == theirs for mine, theirs in zip(self, other, strict=True)
         )
@@ -667,7 +678,7 @@ class FrozenList(Vector[T], Sequence[T]):
             frozen: Any = freeze(change(item), "the result of the update")
             if frozen is None:
                 raise WrongType("the result of the update", "an item", frozen, "return the changed item")
-            if depth_of(frozen) >= depth:
+            if depth_of(frozen) >= depth:  # otherwise the list does not become deeper
                 depth = check_depth(depth, frozen, "the result of the update")
             return frozen
 
@@ -715,14 +726,15 @@ def list_of(items: list[T]) -> FrozenList[T]:
 
 
 def freeze(value: Any, path: str = "value") -> Any:
-    """Return a frozen copy of `value`, or raise `Unsupported` with the path of what cannot be stored."""
+    """Return a frozen copy of `value`, or raise `Unsupported` with the path of the unsupported part."""
+    # The commonest types first, without a call; `isascii` only reads a flag of the string.
     kind = type(value)
     if kind is str:
         return value if value.isascii() and "\0" not in value else check_encodable(value, path)
     if kind is int:
         if MIN_INT <= value <= MAX_INT:
             return value
-        raise Unsupported(path, "is an integer beyond 64 bits", "keep it as a string")
+        raise Unsupported(path, "is an integer beyond 64 bits", "store it as a string")
     if kind is bool or value is None or kind is FrozenMap or kind is FrozenList or kind in VALUE_TYPES:
         return value
     try:
@@ -777,10 +789,10 @@ def thaw(value: Any) -> Any:
 
 
 class _Budget:
-    """The number of values that one call of `freeze` may still take, and the containers that it has frozen.
+    """The number of values that one call of `freeze` may still freeze, and the containers frozen so far.
 
-    A list held twice by a list that is held twice, and so on, is small in memory and endless when encoded:
-    each part is frozen once, and counted as often as it occurs.
+    A list that holds another list twice, which holds another twice, and so on, is small in memory and grows
+    exponentially when encoded: each part is frozen once, and counted as often as it occurs.
     """
 
     __slots__ = ("_frozen", "_remaining")
@@ -792,10 +804,11 @@ class _Budget:
     def spend(self, count: int) -> None:
         self._remaining -= count
         if self._remaining < 0:
-            raise Unsupported("", f"holds more than {MAX_NODES:,} values", "put them in piece by piece")
+            raise Unsupported("", f"holds more than {MAX_NODES:,} values", "freeze it in parts")
 
     def freeze_container(self, value: Any, freezer: Freezer, depth: int) -> Any:
         known = self._frozen.get(id(value))
+        # A part that is found again deeper down could exceed the depth there: it is checked anew.
         if known is not None and depth + depth_of(known[1]) <= MAX_INPUT_DEPTH:
             self.spend(known[2])
             return known[1]
@@ -819,7 +832,7 @@ def _freeze(value: Any, depth: int, budget: _Budget) -> Any:
     if freezer is None:
         freezer = next((freezer for base, freezer in _FREEZERS_BY_BASE if isinstance(value, base)), None)
     if freezer is None:
-        raise Unsupported("", f"is of type {kind.__name__}, which cannot be kept", _remedy(value))
+        raise Unsupported("", f"is of type {kind.__name__}, which cannot be stored", _remedy(value))
     return (
         budget.freeze_container(value, freezer, depth)
         if freezer in _CONTAINER_FREEZERS
@@ -829,7 +842,7 @@ def _freeze(value: Any, depth: int, budget: _Budget) -> Any:
 
 def _freeze_float(value: float, depth: int, budget: _Budget) -> float:
     if not isfinite(value):
-        raise Unsupported("", f"is {value!r}, which JSON has no word for", "keep None or a string")
+        raise Unsupported("", f"is {value!r}, which JSON cannot express", "store None or a string")
     return float(value)
 
 
@@ -837,7 +850,7 @@ def _freeze_datetime(value: datetime, depth: int, budget: _Budget) -> datetime:
     # A named zone would be decoded as an offset; converting it now keeps equality exact.
     offset = value.utcoffset()
     if offset is not None and offset.microseconds:
-        raise Unsupported("", "is in a zone that is off by parts of a second", "use astimezone(timezone.utc)")
+        raise Unsupported("", "has an offset with fractions of a second", "use astimezone(timezone.utc)")
     zone = None if offset is None else timezone(offset)
     return datetime(
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
@@ -875,7 +888,7 @@ def _remedy(value: object) -> str:
     if hasattr(value, "__dataclass_fields__"):
         return "use dataclasses.asdict"
     if hasattr(value, "to_json"):
-        return "keep its id, or what its to_json() gives"
+        return "store its id, or the result of its to_json()"
     if hasattr(value, "__struct_fields__"):
         return "use msgspec.to_builtins"
     if hasattr(value, "model_dump"):
@@ -902,9 +915,11 @@ _FREEZERS_BY_TYPE: dict[type, Freezer] = {
     datetime: _freeze_datetime,
 }
 
+# Only these recurse, so only these are remembered and counted by the budget.
 _CONTAINER_FREEZERS = (_freeze_mapping, _freeze_sequence, _freeze_set)
 
-# For subclasses and other implementations; an enum counts as its value.
+# For subclasses and other implementations. The order matters: an enum, which may be a str or an int as well,
+# is its value, and bytes are sequences, too.
 _FREEZERS_BY_BASE: tuple[tuple[Any, Freezer], ...] = (
     (Enum, lambda value, depth, budget: _freeze(value.value, depth + 1, budget)),
     (str, _FREEZERS_BY_TYPE[str]),

@@ -1,8 +1,8 @@
 """The identity of an agent: a mostly stable model of itself.
 
 `profile` has facts of its lifecycle, `capabilities` is the manifest that others route by, and `extensions`
-has a slice for each plugin, which the core stores and never reads but for `__public__`. `omoide.identity`
-offers the same operations on an agent.
+has a slice for each plugin, of which the core reads `__public__` only. `omoide.identity` offers the same
+operations on an agent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omoide.errors import Conflict, Invalid, WrongType
 
 ORIGINS = ("configured", "spawned", "cloned")
 PUBLIC_KEY = "__public__"
-DAYS_PER_YEAR = 365
+DAYS_PER_YEAR = 365  # of simulated time, which has no calendar
 
 DEFAULT_PROFILE: FrozenMap[str, Any] = FrozenMap({"age": None})
 DEFAULT_CAPABILITIES: FrozenMap[str, Any] = FrozenMap({"actions": [], "tags": [], "io": {}, "limits": {}})
@@ -40,10 +40,11 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
     capabilities: FrozenMap[str, Any] = DEFAULT_CAPABILITIES
     extensions: FrozenMap[str, Any] = EMPTY_MAP
     days: Count = 0
-    """Days since the last whole year: four times a hundred days are a year and 35 days."""
+    """Days since the last whole year, carried over by `evolve`: 4 times 100 days are 1 year and 35 days."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # Beyond the checks of the annotations; these add defaults for missing keys, too.
         set_field(self, "profile", _validate_profile(self.profile))
         set_field(self, "capabilities", _validate_capabilities(self.capabilities))
         for name in self.extensions:
@@ -157,7 +158,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         now: int | None = None,
     ) -> Self:
         """Return the identity with `change` applied to a plugin's slice, which is None if there is none."""
-        self._check_rev(expected_rev)
+        self._check_rev(expected_rev)  # before the function of the caller runs
         slice = check_function(change)(self.get_extension(plugin))
         return self.put_extension(plugin, slice, expected_rev=expected_rev, now=now)
 
@@ -176,7 +177,8 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
     # Sharing
 
     def snapshot(self) -> FrozenMap[str, Any]:
-        """Return what may be shared: capabilities, lifecycle facts, and public parts of extensions."""
+        """Return the public part: capabilities, lifecycle facts, and `__public__` of each extension."""
+        # An allow-list: keys that are added to a profile or an extension later stay private.
         return FrozenMap(
             {
                 "capabilities": self.capabilities,
@@ -198,6 +200,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
 
     def _with_changes(self, now: int | None, expected_rev: int | None = None, **fields: Any) -> Self:
         self._check_rev(expected_rev)
+        # The callers validated the fields, so the new value skips `__post_init__`.
         new = self._next_revision(now)
         for field, value in fields.items():
             set_field(new, field, value)
@@ -250,6 +253,7 @@ def _validate_names(names: object, field: str) -> FrozenList[str]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise WrongType(field, "a list of strings", names)
     checked = [check_text(name, f"{field}[{at}]") for at, name in enumerate(names)]
+    # A set has no order of its own, so it is sorted: equal identities are encoded alike.
     return list_of(list(dict.fromkeys(sorted(checked) if isinstance(names, frozenset) else checked)))
 
 

@@ -1,7 +1,7 @@
 """Memory of an agent: spaces, tasks and the world.
 
-A memory is a container of named spaces. `world` (a map: what the agent knows) and `tasks` (a list: what it
-plans) always exist; others are added as needed. Every change returns a new memory, increments the revision of
+A memory is a container of named spaces. `world` (a map of beliefs) and `tasks` (a list of planned work)
+always exist; others are added as needed. Every change returns a new memory, increments the revision of
 the container and of the space, and shares the rest with the older one. `omoide.memory` offers the same
 operations on an agent.
 
@@ -55,6 +55,15 @@ from omoide.core.value import (
 from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
 
 
+class SpaceFields(TypedDict, total=False):
+    """Optional fields of a space besides its data."""
+
+    rev: int
+    metadata: Mapping[str, Any]
+    max_items: int | None
+    max_item_bytes: int | None
+
+
 @value_type
 class Space(Value, frozen=True, kw_only=True):
     """Data with a revision, metadata, and optional limits."""
@@ -84,12 +93,12 @@ class Space(Value, frozen=True, kw_only=True):
         return cls(**values)
 
     @classmethod
-    def new_kv(cls, data: Mapping[str, Any] = EMPTY_MAP, **fields: Any) -> Self:
+    def new_kv(cls, data: Mapping[str, Any] = EMPTY_MAP, **fields: Unpack[SpaceFields]) -> Self:
         """Build a map space."""
         return cls(data=freeze_map(data, "data"), **fields)
 
     @classmethod
-    def new_list(cls, data: Sequence[Any] = EMPTY_LIST, **fields: Any) -> Self:
+    def new_list(cls, data: Sequence[Any] = EMPTY_LIST, **fields: Unpack[SpaceFields]) -> Self:
         """Build a list space."""
         return cls(data=freeze_list(data, "data"), **fields)
 
@@ -115,6 +124,7 @@ class Space(Value, frozen=True, kw_only=True):
 
     def _check_limits(self, name: str, *items: object) -> None:
         """Raise `TooLarge` for too many items, or if one of the given items is too large."""
+        # Only items that changed are measured: encoding all of them would make every change cost O(n).
         if self.max_items is not None and len(self.data) > self.max_items:
             raise TooLarge(name, "max_items", self.max_items, len(self.data))
         if self.max_item_bytes is not None:
@@ -132,7 +142,7 @@ OPEN, DONE = "open", "done"
 
 def new_task(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] | None) -> Task:
     """Build an open task with an id that is not in use."""
-    check_text(text, "text", "say what is to be done")
+    check_text(text, "text", "describe the task")
     extra = EMPTY_MAP if fields is None else freeze_map(fields, "fields")
     for key in ("id", "text"):
         if key in extra:
@@ -140,6 +150,7 @@ def new_task(tasks: Tasks, text: str, id: str | None, fields: Mapping[str, Any] 
     task_id = ids.new("task_") if id is None else ids.check(id)
     if tasks.find_by_id(task_id):
         raise Invalid("id", f"{task_id!r} is the id of another task", "leave it out, or choose another")
+    # `fields` may set the status and further keys, never the id and the text.
     task = FrozenMap({"status": OPEN, **extra, "id": task_id, "text": text})
     if task["status"] not in (OPEN, DONE):
         raise Invalid("fields.status", f"must be 'open' or 'done', not {task['status']!r}", "leave it out")
@@ -169,7 +180,7 @@ def reorder_tasks(tasks: Tasks, order: Iterable[str]) -> Tasks:
         items = tasks.find_by_id(task_id)
         if not items:
             raise NotFound("task", task_id, "name ids that tasks() lists")
-        first += items
+        first += items  # raw data may hold one id several times; all of them move
     rest = [task for task in tasks if FrozenList.id_of(task) not in counts]
     return list_of([*first, *rest])
 
@@ -204,12 +215,13 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         super().__post_init__()
         for name, space in self.spaces.items():
             _check_space_kind(check_text(name, "space name"), space, f"spaces.{name}")
-        set_field(self, "spaces", _DEFAULT_SPACES.update(self.spaces))
+        set_field(self, "spaces", _DEFAULT_SPACES.update(self.spaces))  # the reserved ones always exist
 
     # Spaces
 
     def space(self, name: str) -> Space | None:
         """Return a space, or None."""
+        # `_map` saves the calls of FrozenMap, in reads and changes alike.
         return self.spaces._map.get(_check_space_name(name))
 
     def has_space(self, name: str) -> bool:
@@ -304,6 +316,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         old = self._space_to_change(space, options)
         before = old._map_data(space)
         data = freeze_map(check_function(change)(before), "the result of the update")
+        # Items that are the same object were checked when they were put.
         fresh = [item for key, item in data.items() if before.get(key) is not item] if old._has_limits else ()
         return self._with_data(space, old, data, options, *fresh)
 
@@ -454,7 +467,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         if space is None:
             _check_space_name(name)
             raise NotFound("space", name, f"create it first with ensure_space({name!r}, {{}} or [])")
-        if options:
+        if options:  # most changes have none
             _check_options(options)
             self._check_rev(options.get("expected_rev"))
             Conflict.check(f"space {name!r}", options.get("expected_space_rev"), space.rev)
@@ -483,7 +496,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
     def _item_not_found(self, name: str, item_id: str, strict: bool) -> Self:
         """Return the memory unchanged, or raise `NotFound` if `strict` is set."""
         if strict:
-            raise NotFound("item", item_id, f"see which ids space {name!r} holds")
+            raise NotFound("item", item_id, f"use an id of an item in space {name!r}")
         return self
 
 
@@ -498,6 +511,7 @@ def _check_options(options: ChangeOptions) -> None:
 
 
 def _with_next_rev(old: Space, space: Space) -> Space:
+    # A revision never goes back, so an `expected_space_rev` read before cannot match by chance.
     return msgspec.structs.replace(space, rev=max(old.rev, space.rev) + 1)
 
 

@@ -23,7 +23,7 @@ class Schema:
     def __init__(self, model_type: Any, owner: str) -> None:
         self.model_type = model_type
         self.owner = owner
-        self._pydantic = hasattr(model_type, "model_validate")
+        self._pydantic = hasattr(model_type, "model_validate")  # by its shape: pydantic is not a dependency
         if not isinstance(model_type, type):
             raise InvalidDefinition(f"schema of {owner}", f"is {model_type!r}, not a class", _REMEDY)
         try:
@@ -40,35 +40,40 @@ class Schema:
         return hash(self.model_type)
 
     def _check_types(self, owner: str) -> None:
-        """Refuse types that cannot be decoded from data now, not when the first data arrives."""
+        """Raise `InvalidDefinition` for types that cannot be decoded, before the first data arrives."""
         info: Any = msgspec.inspect.type_info(self.model_type)
         for field in info.fields:
             kind = field.type
             if isinstance(kind, msgspec.inspect.CustomType) and kind.cls not in codec.DECODABLE_TYPES:
                 raise InvalidDefinition(
                     f"{owner}: {field.name!r}",
-                    f"is a {kind.cls.__name__}, which cannot be made from data",
+                    f"is a {kind.cls.__name__}, which cannot be decoded",
                     "use data types, a msgspec struct or a dataclass",
                 )
 
     def _field_names(self) -> dict[str, str]:
-        """Return the names of the fields in data, and the attributes they become."""
+        """Return the names of the fields in data, with the names of their attributes."""
         if self._pydantic:
             return {field.alias or name: name for name, field in self.model_type.model_fields.items()}
         info: Any = msgspec.inspect.type_info(self.model_type)
         return {field.encode_name: field.name for field in info.fields}
 
     def check(self, data: Mapping[str, Any], make_error: ErrorFactory = Invalid) -> Any:
-        """Convert a mapping to an instance of the schema's class; unknown fields are refused.
+        """Convert a mapping to an instance of the schema's class.
 
         Args:
             data: the mapping.
             make_error: builds the error to raise from field, problem and remedy.
+
+        Raises:
+            OmoideError: the error of `make_error`, if a field is wrong, missing or unknown.
         """
+        # Thawed: user code gets dicts and lists of its own, as annotated.
         plain = {str(key): thaw(value) for key, value in data.items()}
+        # Checked here, because msgspec and pydantic ignore unknown fields by default.
         for name in plain:
             if name not in self.fields:
-                raise make_error(name, "is unknown", f"use {', '.join(self.fields) or 'no fields'}")
+                raise make_error(name, "is an unknown field", f"use {', '.join(self.fields) or 'no fields'}")
         try:
             return self._convert(plain)
         except OmoideError:
@@ -83,7 +88,7 @@ class Schema:
 
     def _parse_error(self, error: Exception) -> tuple[str, str, str]:
         if self._pydantic and hasattr(error, "errors"):
-            first = error.errors()[0]
+            first = error.errors()[0]  # one problem at a time, as msgspec reports them
             field, problem = ".".join(str(part) for part in first["loc"]), f"is wrong: {first['msg'].lower()}"
         else:
             field, problem = codec.parse_error_message(str(error))
@@ -108,6 +113,7 @@ class Schema:
 
     def json_schema(self) -> dict[str, Any]:
         """Return the schema as JSON Schema."""
+        # A copy, because a caller may change what it gets.
         return deepcopy(self._cached_json_schema)
 
     @cached_property

@@ -51,7 +51,7 @@ def specificity(pattern: str) -> tuple[int, int, int]:
     return len(segments) - open_ended - single, -open_ended, single
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # types and patterns are few, signals are many
 def _match_segments(pattern: tuple[str, ...], segments: tuple[str, ...]) -> bool:
     # The set of reachable positions in the pattern: backtracking over several ** would be exponential.
     reachable = _skip_wildcards({0}, pattern)
@@ -73,13 +73,15 @@ def _skip_wildcards(positions: set[int], pattern: tuple[str, ...]) -> set[int]:
 
 
 SPECVERSION = "1.0"
-SUPPORTED_VERSIONS = ("1.0", "1.0.2")  # the Elixir family writes the second
+SUPPORTED_VERSIONS = ("1.0", "1.0.2")  # Jido writes the second
 STRUCTURED_CONTENT_TYPE = "application/cloudevents+json"
 
 _ATTRIBUTES = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The HTTP binding of CloudEvents percent-encodes the space, the double quote, the percent sign and everything
+# that is not printable ASCII.
 _SAFE_HEADER_CHARS = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '"%')
-_INT32 = range(-(2**31), 2**31)
+_INT32 = range(-(2**31), 2**31)  # the integers of CloudEvents
 
 HTTPMessage = tuple[dict[str, str], bytes]
 
@@ -158,11 +160,12 @@ class Signal(Value, frozen=True, kw_only=True):
             event = _parse_json(body, "body")
             if not isinstance(event, dict):
                 raise WrongType("body", "one JSON object", event)
+            # In the JSON format a null attribute is the same as an absent one.
             event = {name: value for name, value in event.items() if value is not None}
             data = event.pop("data", None)
             if "data_base64" in event:
                 if data is not None:
-                    raise Invalid("data_base64", "comes with data besides", "send one of them")
+                    raise Invalid("data_base64", "is given together with data", "send one of them")
                 data = _decode_base64(event.pop("data_base64"))
         else:
             event = {
@@ -184,6 +187,7 @@ class Signal(Value, frozen=True, kw_only=True):
         for name in ("specversion", "id", "source", "type"):
             if name not in event:
                 raise Invalid(name, "is missing", "CloudEvents requires specversion, id, source and type")
+        # Attributes that are left are extensions.
         known = {name: event.pop(name) for name in _ATTRIBUTES if name in event}
         known["time"] = _parse_time(known.get("time"))
         return cls(data=data, extensions=event, **known)
@@ -218,7 +222,7 @@ def _is_json(content_type: str | None) -> bool:
 
 
 def _to_json_types(data: Any) -> Any:
-    """Convert data to what other programs expect: ISO times, base64 bytes, sorted sets."""
+    """Convert data to plain JSON types, without tags: ISO times, base64 bytes, sorted sets."""
     if isinstance(data, frozenset):
         return sorted((_to_json_types(item) for item in data), key=msgspec.json.encode)
     if isinstance(data, FrozenMap):
@@ -238,7 +242,7 @@ def _decode_header(value: str, name: str) -> str:
         return unquote(value, errors="strict")
     except UnicodeDecodeError as error:
         raise Invalid(
-            name, f"is not percent-encoded UTF-8 ({error})", "encode it as CloudEvents asks"
+            name, f"is not percent-encoded UTF-8 ({error})", "encode it as CloudEvents requires"
         ) from error
 
 
@@ -274,6 +278,7 @@ def _parse_time(value: object) -> int | None:
     if value is None:
         return None
     try:
+        # RFC 3339 allows a lower-case z, `fromisoformat` does not.
         moment = datetime.fromisoformat(value.upper() if isinstance(value, str) else "")
         if moment.tzinfo is not None:
             return (moment - _EPOCH) // timedelta(milliseconds=1)
@@ -287,4 +292,4 @@ def _check_attribute(text: str | None, field: str) -> None:
     if text is not None and ids.has_control_characters(text):
         raise Invalid(field, "contains a control character", "remove it")
     if field == "datacontenttype" and text is not None and not text.isascii():
-        raise Invalid(field, "is no media type", "use one such as application/json")
+        raise Invalid(field, "is not a media type", "use one such as application/json")

@@ -84,7 +84,7 @@ class Slot(Generic[T]):
     def get(self, agent: Agent, default: D) -> T | D | None: ...
     def get(self, agent: Agent, default: Any = None) -> Any:
         """Return the value, or the default if the key is absent."""
-        return _state_of(agent)._map.get(self.key, default)
+        return _state_of(agent)._map.get(self.key, default)  # `_map`: slots are read in every command
 
     def put(self, agent: Agent, value: T) -> Agent:
         """Return the agent with another value in the slot; nothing else of its state changes."""
@@ -156,7 +156,7 @@ def copy_method_metadata(function: F, method: Callable[..., Any], module: str) -
     parameters = [agent, *list(signature.parameters.values())[1:]]
     vars(function)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Agent")
     function.__name__ = function.__qualname__ = method.__name__
-    function.__module__ = module
+    function.__module__ = module  # pickle looks the function up there
     # "Return the memory with …" is true of the method; the function returns the agent with it.
     function.__doc__ = re.sub(r"^Return the (memory|identity)", "Return the agent", method.__doc__ or "")
     return function
@@ -224,6 +224,7 @@ class ReplaceState(StateOp, frozen=True, kw_only=True):
 
     def apply(self, state: State) -> State:
         """Return the new state."""
+        # An action that replaces its data must not lose memory, identity or thread by omission.
         slots = {key: state[key] for key in SLOTS if key in state}
         new_state: State = map_of(slots).update(self.state)
         return new_state
@@ -307,6 +308,7 @@ def merge_state(state: State, changes: FrozenMap[str, Any]) -> State:
         old = state.get(key)
         if type(old) is FrozenMap and type(value) is FrozenMap:
             value = deep_merge(old, value)
+        # Not `state.set`: it would compute the depth of the whole state on every merge.
         state = wrap_map_lazy(state._map.set(key, value))
     return state
 

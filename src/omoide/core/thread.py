@@ -29,7 +29,7 @@ ENTRY_KINDS = (
     "error",
     "checkpoint",
 )
-"""The conventional kinds; any other name is allowed."""
+"""Conventional kinds; any other name is allowed."""
 
 
 @value_type
@@ -64,10 +64,8 @@ class Thread(RevisionedValue, frozen=True, kw_only=True):
         for seq, entry in enumerate(self.entries):
             if not isinstance(entry, ThreadEntry):
                 raise WrongType(f"entries[{seq}]", "a ThreadEntry", entry)
-            if entry.seq != seq:
-                raise Invalid(
-                    f"entries[{seq}].seq", f"is {entry.seq}", "append entries instead of placing them"
-                )
+            if entry.seq != seq:  # the position is the number; `get_entry` relies on it
+                raise Invalid(f"entries[{seq}].seq", f"is {entry.seq}", "add entries with append")
 
     @property
     def stats(self) -> FrozenMap[str, int]:
@@ -143,5 +141,5 @@ def _to_entry(entry: object, seq: int, at: int) -> ThreadEntry:
     for key in entry:
         if key not in ThreadEntry.__struct_fields__:
             known = ", ".join(ThreadEntry.__struct_fields__)
-            raise Invalid(f"entry.{key}", "is unknown", f"use {known}; data goes in payload")
+            raise Invalid(f"entry.{key}", "is an unknown field", f"use {known}; data goes in payload")
     return ThreadEntry(**{"at": at, **entry, "seq": seq})

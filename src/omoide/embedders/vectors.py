@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omoide.embedders.protocol import TokenVectors, Vector
 
 
-NOT_VECTORS = "something that is no list of vectors"
+NOT_VECTORS = "something other than a list of vectors"
 VECTORS_REMEDY = "give one list of numbers for each text, in order"
 _EMBEDDING_REMEDY = "give one omoide.embedders.Embedding for each text, in order"
 _POOLED_REMEDY = "give `pooled` as a NumPy array, one number after another"
@@ -45,7 +45,7 @@ def embed_and_validate(embedder: Embedder, texts: Sequence[str], *, query: bool 
     if not texts:
         return []
     name = embedder.name
-    with map_embedder_errors(name, "look into its cause, and into the embedder"):
+    with map_embedder_errors(name, "see the cause of this error, and check the embedder"):
         embeddings = list(embedder.embed(texts, query=query))
         dim = embedder.dim
     if len(embeddings) != len(texts):
@@ -55,7 +55,8 @@ def embed_and_validate(embedder: Embedder, texts: Sequence[str], *, query: bool 
     for embedding in embeddings:
         _validate_embedding(name, embedding, dim)
     pooled: Iterable[Vector] = [embedding.pooled for embedding in embeddings]
-    with np.errstate(all="ignore"):
+    # Vectors that need no conversion, the common case, are passed on without a copy.
+    with np.errstate(all="ignore"):  # NaN and infinity are reported below, by name
         is_normalized = all(map(_is_unit_float32, pooled))
     if not is_normalized:
         pooled = _normalize_rows(name, np.array(pooled, dtype=np.float64))
@@ -72,6 +73,7 @@ def map_embedder_errors(name: str, remedy: str) -> Iterator[None]:
     except OmoideError:
         raise
     except Exception as error:
+        # Only the type: the message of a provider may quote the text.
         raise EmbedderFailed(name, f"raised {type(error).__name__}", remedy) from error
 
 
@@ -121,7 +123,7 @@ def _validate_embedding(name: str, embedding: Any, dim: int) -> None:
     if words is None:
         return
     if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
-        raise EmbedderFailed(name, "gave `words` that are no texts", _WORDS_REMEDY)
+        raise EmbedderFailed(name, "gave `words` that are not texts", _WORDS_REMEDY)
     if len(words) != len(tokens):
         raise EmbedderFailed(
             name, f"gave {len(words)} words for {len(tokens)} rows of `tokens`", _WORDS_REMEDY
@@ -139,7 +141,7 @@ def _describe_array(array: NDArray[Any]) -> str:
 
 
 def _is_unit_float32(pooled: Vector) -> bool:
-    """Return whether a vector needs no conversion, as those of a good embedder do not."""
+    """Return True if a vector needs no conversion."""
     return pooled.dtype == np.float32 and abs(float(np.dot(pooled, pooled)) - 1.0) <= _UNIT_TOLERANCE
 
 
@@ -150,6 +152,7 @@ def _normalize_rows(name: str, vectors: NDArray[np.float64]) -> NDArray[np.float
     # Scale first: the squares of very large or very small numbers overflow or vanish.
     scaled = vectors / np.where(largest > 0, largest, 1.0)
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
+    # Bounded before the product, which could overflow; beyond 2 it is no unit vector anyway.
     is_unit = (np.abs(np.minimum(largest, 2.0) * lengths - 1.0) <= _UNIT_TOLERANCE)[:, 0]
     units = scaled / np.where(lengths > 0, lengths, 1.0)
     units[is_unit] = vectors[is_unit]  # a vector of length 1 stays the same to the last bit
@@ -161,7 +164,7 @@ EmbeddingFunction = Callable[[list[str]], Any]
 
 
 class FunctionEmbedder:
-    """An embedder made of a function, under a name that stands for what it computes.
+    """An embedder made of a function and a name for its vectors.
 
     The output is validated: as many vectors as texts, all of one size, of finite numbers.
 
@@ -179,7 +182,7 @@ class FunctionEmbedder:
         if not callable(function):
             raise WrongType("function", "a function from a list of texts to a list of vectors", function)
         if dim is not None and (type(dim) is not int or dim < 1):
-            raise Invalid("dim", f"is {dim!r}", "pass how many numbers a vector has, or leave it out")
+            raise Invalid("dim", f"is {dim!r}", "pass the number of dimensions, or leave it out")
         self.name = name
         self._function = function
         self._dim = dim
@@ -193,7 +196,7 @@ class FunctionEmbedder:
         """Return the embeddings of the texts, in order."""
         if not texts:
             return []
-        with map_embedder_errors(self.name, "look into the function"):
+        with map_embedder_errors(self.name, "check the function"):
             output = self._function(list(texts))
         vectors = to_unit_rows(self.name, output, len(texts), self._dim)
         self._dim = vectors.shape[1]
@@ -240,12 +243,12 @@ class HashEmbedder:
     """A deterministic bag-of-words embedder for tests and benchmarks.
 
     The hash of a word gives it a dimension and a sign; a text is the sum of its words. Texts that share words
-    are close, and nothing else is known of their meaning.
+    are close; meaning beyond shared words is not represented.
     """
 
     def __init__(self, dim: int = 256) -> None:
         if type(dim) is not int or dim < 1:
-            raise Invalid("dim", f"is {dim!r}", "pass how many numbers a vector shall have, for example 256")
+            raise Invalid("dim", f"is {dim!r}", "pass the number of dimensions, for example 256")
         self.name = f"hash-{dim}"
         self.dim = dim
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from omoide.core.entry import Entry, MessageRef, RecallRequest, Scope, WriteRequest
+from omoide.core.entry import Entry, MessageRef, RecallFields, RecallRequest, Scope, WriteRequest
 from omoide.errors import Invalid
 from omoide.eval import datasets
 from omoide.eval.datasets import Dataset, DatasetConversation, DatasetQuestion, session_positions
@@ -154,7 +154,7 @@ def _recall_request(
     at = question.at
     if at is None and any(turn.at is not None for turn in conversation.turns):
         at = max(turn.at for turn in conversation.turns if turn.at is not None) + QUESTION_DELAY_MS
-    when = {} if at is None else {"at": at}
+    when: RecallFields = {} if at is None else {"at": at}
     scope = Scope(namespace=conversation.id, agent_id=AGENT_ID)
     return RecallRequest.for_scope(scope, question.text, limit=limit, **when)
 

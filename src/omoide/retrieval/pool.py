@@ -6,9 +6,9 @@ next change. `ScopeCache` keeps the pool of a scope between queries: the store t
 that it covers, and applies later changes before each use.
 
 Neighbours follow one another in a thread. The window of a row is the row and up to two neighbours on each
-side, within a limit of words: long messages would drown the row itself. The lexical score is BM25 with the
-window as the document, because the topic of a turn is often named by the turn before it. The vector score is
-the cosine of pooled vectors for every row, and MaxSim over token vectors for the best rows.
+side, within a limit of words: the terms of long messages would outweigh those of the row. The lexical score
+is BM25 with the window as the document, because the topic of a turn is often named by the turn before it. The
+vector score is the cosine of pooled vectors for every row, and MaxSim over token vectors for the best rows.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ Array = npt.NDArray[Any]
 TokenLoader = Callable[[Array], Sequence[Array]]
 
 CacheRow = tuple[Any, ...]
-"""Number, features, time, thread, seq, role, speaker, confidence, importance, expiry, vector, write order."""
+"""Columns: number, features, time, thread, seq, role, speaker, confidence, importance, expiry, vector, write
+order."""
 
 T = TypeVar("T")
 
 USER, ASSISTANT, OTHER = 0, 1, -1
 
-NEIGHBOUR_OFFSETS = (-1, 1, -2, 2)
+NEIGHBOUR_OFFSETS = (-1, 1, -2, 2)  # nearest first: they enter a window while it has room
 WINDOW_WORDS = 120
 SEGMENT_TERMS = 45
 """Terms per segment: about 80 words."""
 EPISODE_GAP_MS = 4 * 3_600_000
-"""A pause after which a thread continues with another episode."""
+"""Length of a pause after which a thread continues with another episode."""
 CONTEXT_ROWS = 4
 CONTEXT_WORDS = 120
-"""The reach of a row's context, in rows and in words between the midpoints."""
+"""Extent of a row's context, in rows and in words between the midpoints."""
 DECAY_PER_WORD = 0.25 / CONTEXT_WORDS
-"""The loss of proximity for each word of distance."""
+"""Loss of proximity for each word of distance: 0.75 is left at the edge of the context."""
 SEGMENT_TOKENS = 128
-"""Tokens that are compared at once: a longer row would have a close token for anything."""
+"""Tokens per comparison of MaxSim; a longer row would contain a close token for almost any query."""
 MAX_ROWS_WITHOUT_BLAS = 5_000
-"""Rows up to which `einsum` is used: below that, waking the threads of BLAS costs more than it saves."""
+"""Rows up to which `einsum` is used; below that, starting the threads of BLAS costs more than it saves."""
 
 _NO_TOKENS: Array = np.zeros((0, 1), np.int8)
 _MAX_CACHED_ROWS = 4_096
@@ -71,7 +72,7 @@ class PoolRow(NamedTuple):
     confidence: float = 1.0
     importance: float | None = None
     vectors: bytes = b""
-    """Its pooled vectors as float32, one or several; empty if it has not been embedded."""
+    """Pooled vectors as float32, one or several; empty if the memory has not been embedded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class ScopeStatistics:
 
     count: int
     frequencies: Mapping[int, int] = field(default_factory=dict)
-    """The number of memories that contain a term, by term id."""
+    """Number of memories that contain a term, by term id."""
 
 
 class CandidatePool:
@@ -144,7 +145,8 @@ class CandidatePool:
         return self.size - 1
 
     def drop(self, index: int) -> None:
-        """Drop one row: it is no longer found, and adds nothing to the windows of its neighbours."""
+        """Drop one row: it is not found any more, and adds nothing to the windows of its neighbours."""
+        # A mask, not a deletion: indexes of other rows, which the caller holds, stay valid.
         self._live.view[index] = False
         self._token_cache.pop(index, None)
         self._derived.clear()
@@ -195,14 +197,14 @@ class CandidatePool:
         indexes = rows.tolist()
         missing = [row for row in indexes if row not in cache]
         if missing:
-            if len(cache) > _MAX_CACHED_ROWS:
+            if len(cache) > _MAX_CACHED_ROWS:  # bounded without tracking use
                 cache.clear()
                 missing = indexes
             cache.update(zip(missing, self.token_loader(np.array(missing, np.int64)), strict=True))
         return [cache[row] for row in indexes]
 
     def derive(self, name: str, make: Callable[[CandidatePool], T]) -> T:
-        """Return a value derived from the rows, computed once for each state of the pool."""
+        """Return a value derived from the rows, computed once and discarded by the next change."""
         value: T | None = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make(self)
@@ -248,6 +250,7 @@ class CandidatePool:
         self._derived.clear()
 
     def _add_terms(self, features: Sequence[bytes], numbers: Array) -> None:
+        # Blobs of `Features.to_bytes`: a head with length and flags, then the term ids.
         flat = np.frombuffer(b"".join(features), "<i8").astype(np.int64, copy=False)
         sizes = np.fromiter(map(len, features), np.int64, len(features)) // 8
         heads = np.cumsum(sizes) - sizes
@@ -285,6 +288,7 @@ class _GrowableArray:
 
     def extend(self, values: Array) -> None:
         needed = self.size + len(values)
+        # A pool that is built at once gets no spare room; one that grows row by row doubles.
         if self.size == 0 and len(values) > 1:
             self._data = np.array(values, self._data.dtype)
         elif needed > len(self._data):
@@ -299,7 +303,11 @@ class _GrowableArray:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The neighbours of each row; the `size` of the pool stands for none."""
+    """The neighbours of each row; the `size` of the pool stands for none.
+
+    `size` is the index of a row of zeros that callers append to a column before they index it, so that
+    missing neighbours need no mask.
+    """
 
     order: Array
     """The rows of all threads, one thread after another."""
@@ -350,7 +358,7 @@ def neighbours_of(pool: CandidatePool) -> Neighbours:
 def _build_neighbours(pool: CandidatePool) -> Neighbours:
     size = pool.size
     thread, seq, time = pool.column("thread"), pool.column("seq"), pool.column("time")
-    order = np.lexsort((seq, thread))
+    order = np.lexsort((seq, thread))  # by thread, then by position: the last key is the first criterion
     order = order[pool.live[order] & (thread[order] >= 0)]
     position = np.full(size, -1, np.int64)
     position[order] = np.arange(len(order))
@@ -358,6 +366,7 @@ def _build_neighbours(pool: CandidatePool) -> Neighbours:
     is_new_thread = np.ones(len(order), np.bool_)
     is_new_thread[1:] = threads[1:] != threads[:-1]
     is_new_run = is_new_thread.copy()
+    # Numbers of dropped messages are missing from a thread; a small gap does not end a run.
     is_new_run[1:] |= positions[1:] - positions[:-1] > pool.max_gap
     is_new_episode = is_new_thread.copy()
     is_new_episode[1:] |= np.abs(times[1:] - times[:-1]) > EPISODE_GAP_MS
@@ -413,7 +422,7 @@ def _build_segments(pool: CandidatePool) -> Segments:
     size = pool.size
     terms, length = pool.column("count"), pool.column("length")
     per_row = np.maximum(1, -(-terms // SEGMENT_TERMS))
-    per_row[terms <= SEGMENT_TERMS * 4 // 3] = 1
+    per_row[terms <= SEGMENT_TERMS * 4 // 3] = 1  # slightly longer rows are not cut
     first = np.cumsum(per_row) - per_row
     count = int(per_row.sum())
     rows = np.repeat(np.arange(size), per_row)
@@ -421,6 +430,8 @@ def _build_segments(pool: CandidatePool) -> Segments:
     table = neighbours_of(pool).table
     window_targets = np.full((count + 1, len(NEIGHBOUR_OFFSETS) + 1), count, np.int64)
     window_targets[:count, 0] = np.arange(count)
+    # The appended element stands for "no neighbour": not single, and too long to fit. Rows of several
+    # segments count as too long as well: they are in no other window, and their windows hold no other row.
     is_single = np.append(per_row == 1, False)
     words = np.append(length, 2 * WINDOW_WORDS)
     total = np.where(per_row == 1, length, 2 * WINDOW_WORDS)
@@ -431,6 +442,7 @@ def _build_segments(pool: CandidatePool) -> Segments:
         total = total + np.where(is_included, words[neighbour], 0)
         included = first_or_none[neighbour[is_included]]
         window_targets[included, at + 1] = first[is_included]
+    # Index `count` collects what belongs to no segment, and is cut off.
     sizes = np.bincount(term_segments, minlength=count + 1)[:count]
     added = np.repeat(sizes, len(NEIGHBOUR_OFFSETS) + 1)
     window_sizes = np.bincount(window_targets[:count].ravel(), added, minlength=count + 1)[:count]
@@ -470,7 +482,7 @@ class LexicalMatch:
 
 
 def lexical_match(term_ids: Sequence[int], pool: CandidatePool, *, k1: float, b: float) -> LexicalMatch:
-    """Match every row with these terms."""
+    """Match every row with these terms by BM25; `k1` and `b` are its parameters."""
     size = pool.size
     segments = segments_of(pool)
     window, own = np.zeros(segments.count), np.zeros(segments.count)
@@ -488,9 +500,11 @@ def lexical_match(term_ids: Sequence[int], pool: CandidatePool, *, k1: float, b:
         windows, counts = _count_segments(segments.window_targets[occurrences].ravel(), segments.count)
         window[windows] += idf[at] * counts * (k1 + 1) / (counts + norm[windows])
         has_term[matching, at] = 1.0
+        # Without normalization by length (b = 0): segments are of about equal size.
         own[matching] += idf[at] * matches * (k1 + 1) / (matches + k1)
     if segments.count == size:
         return LexicalMatch(window_score=window, own_score=own, has_term=has_term, idf=idf)
+    # Sorted by row, then by score: the last segment of each row is its best one.
     best = np.lexsort((own, segments.rows))[np.searchsorted(segments.rows, np.arange(size), side="right") - 1]
     return LexicalMatch(
         window_score=_best_segment_scores(window, segments, size),
@@ -522,12 +536,13 @@ def _count_segments(segments: Array, count: int) -> tuple[Array, Array]:
 def inverse_document_frequency(term: int, frequency: int, pool: CandidatePool) -> float:
     """Return the inverse document frequency of a term that `frequency` rows of the pool have.
 
-    Statistics of the whole scope count where they say more than the pool.
+    Statistics of the whole scope are used where their counts are higher than those of the pool.
     """
     total = live_count(pool)
     if pool.statistics is not None:
         total = max(total, pool.statistics.count)
         frequency = max(frequency, pool.statistics.frequencies.get(term, 0))
+    # The form of Lucene: the 1 inside the logarithm keeps it positive for terms that most rows have.
     return log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
 
 
@@ -561,8 +576,8 @@ def cosine_similarity(vector: Array, pool: CandidatePool) -> Array:
 def chunked_matmul(left: Array, right: Array) -> Array:
     """Return the product of two matrices, computed in chunks.
 
-    As a whole it is large enough for BLAS to use threads, and on a busy machine they keep each other waiting
-    longer than the work takes.
+    The whole product is large enough for BLAS to use threads, and on a busy machine they wait for each other
+    longer than the computation takes.
     """
     step = max(1, 250_000 // max(right.size, 1))
     if len(left) <= step:
@@ -578,13 +593,17 @@ def _has_one_vector_per_row(pool: CandidatePool) -> bool:
 
 
 def max_similarity(tokens: Array, rows: Sequence[Array], weights: Array) -> Array:
-    """Return, for each row and query token, the similarity of the closest token in the row's best segment."""
+    """Return, for each row and query token, the similarity of the closest token in the row's best segment.
+
+    This is MaxSim, the late interaction of ColBERT; `weights` of the query tokens choose the best segment.
+    """
     best = np.zeros((len(rows), len(tokens)), np.float32)
     sizes = np.fromiter(map(len, rows), np.int64, len(rows))
     present = np.flatnonzero(sizes)
     if not len(present) or not len(tokens):
         return best
     joined = np.concatenate([row for row in rows if len(row)]).astype(np.float32)
+    # Token vectors are unit vectors times 127, so the product is scaled back to a cosine.
     similarity = chunked_matmul(joined, tokens.astype(np.float32).T / np.float32(127 * 127))
     sizes = sizes[present]
     starts = np.cumsum(sizes) - sizes
@@ -608,14 +627,14 @@ class ScopeCache:
 
     def __init__(self, slot: int, dim: int) -> None:
         self.slot = slot
-        """Where the store keeps the vectors that the columns hold, if it can hold several sets of them."""
+        """Slot of the embedder whose vectors the columns hold; a store may have vectors of several."""
         self.pool = CandidatePool(dim=dim)
         self.generation: str | None = None
         self.covered_seq = 0
         self.numbers: list[int] = []
         self.write_order: list[int] = []
         self.expired_until = 0
-        """The latest expiry among the removed rows; no query about an earlier moment can be answered."""
+        """Latest expiry among the removed rows; queries as of an earlier time cannot use the cache."""
         self._positions: dict[int, int] = {}
         self._expires: dict[int, int] = {}
 
@@ -676,22 +695,23 @@ class ScopeCache:
             self.pool.drop(position)
 
     def expire(self, at: int) -> None:
-        """Remove what has expired by a moment."""
+        """Remove the rows that have expired at a time."""
         for number, end in [*self._expires.items()]:
             if end <= at:
                 self.expired_until = max(self.expired_until, end)
                 self.remove(number)
 
     def is_sparse(self) -> bool:
-        """Return whether most of the rows are removed ones."""
+        """Return True if most of the rows were removed, so that the cache should be filled again."""
         return self.pool.size > 2 * len(self._positions) + 64
 
     def expires_between(self, earlier: int, later: int) -> bool:
-        """Return whether a row expires after one moment and until another."""
+        """Return True if a row expires after `earlier` and not after `later`."""
         return any(earlier < end <= later for end in self._expires.values())
 
     def speakers(self) -> list[str]:
         """Return the speakers by number; an empty name for one all of whose rows are removed."""
+        # A name that no live row has must not change how a query is parsed.
         names = self.pool.speakers
         if len(self._positions) == self.pool.size:
             return names

@@ -38,15 +38,15 @@ from omoide.retrieval.text import ParsedQuery
 
 DAY_MS = 86_400_000
 MAX_LATENESS_MS = 7 * DAY_MS
-"""How long after a time a statement still agrees with it, less and less."""
+"""Time after an interval in which the agreement of a date falls from 1 to 0; events are told afterwards."""
 MAX_SAMPLED_TERMS = 16_384
-"""Terms of the pool that are sampled to estimate term frequencies."""
+"""Number of terms of the pool that are sampled to estimate term frequencies."""
 MAX_PRECOMPUTED_ROWS = 2_000
 """Rows up to which the rarity of all rows is computed at once."""
 RARITY_SPREAD = 0.5
-"""The usual standard deviation of rarity; measured in a small pool it would be chance."""
+"""Typical standard deviation of rarity; the measured one of a small pool would be noise."""
 MAX_RARITY = 2.0
-"""The bound of the rarity feature, either way."""
+"""Bound of the absolute value of the rarity feature."""
 _KIND_FLAGS = {
     "when": text.MENTIONS_TIME,
     "count": text.MENTIONS_NUMBER,
@@ -74,7 +74,7 @@ class FirstStage(NamedTuple):
     columns: FeatureColumns
     lexical: LexicalMatch
     term_weights: dict[int, float]
-    """The inverse document frequency of each query term, by term id."""
+    """Inverse document frequency of each query term, by term id."""
 
 
 def z_scores(column: Array, subset: Array | None = None) -> Array:
@@ -95,7 +95,7 @@ def first_stage(
     query: ParsedQuery, pool: CandidatePool, vector: QueryEmbedding | None, *, k1: float, b: float
 ) -> FirstStage:
     """Compute the features of every row."""
-    live = None if live_count(pool) == pool.size else pool.live
+    live = None if live_count(pool) == pool.size else pool.live  # None saves a copy of every column
     ids = [text.term_id(term) for term in query.terms]
     match = lexical_match(ids, pool, k1=k1, b=b)
     columns: FeatureColumns = {
@@ -128,6 +128,7 @@ def second_stage(
     columns["kind"] = _kind_feature(query, flags[rows])
     columns["rarity"] = _rarity_feature(pool, rows)
     if "vector" in columns:
+        # Mean of the row, counted twice, and the rows right before and after it, as far as they exist.
         adjacent = neighbours.table[rows, :2]
         adjacent_sum = np.append(first.columns["vector"], 0.0)[adjacent].sum(axis=1)
         columns["wide"] = (2 * columns["vector"] + adjacent_sum) / (2 + (adjacent < pool.size).sum(axis=1))
@@ -137,7 +138,7 @@ def second_stage(
 def _context_features(
     pool: CandidatePool, vector: QueryEmbedding | None, first: FirstStage, rows: Array, neighbours: Neighbours
 ) -> FeatureColumns:
-    """Compute how well each row and its context cover the query, term by term or token by token."""
+    """Compute the coverage of the query by each row and its context, by token vectors or else by terms."""
     context = context_window(pool, rows)
     if vector is None or vector.tokens is None or vector.words is None or pool.token_loader is None:
         has_term = np.append(
@@ -147,6 +148,8 @@ def _context_features(
         return {"cover": z_scores(coverage @ first.lexical.idf)}
     content = text.content_token_indexes(vector.words)
     weights = token_weights([vector.words[at] for at in content], pool, first.term_weights)
+    # Token vectors of all rows that are compared are loaded at once; `index` maps a row to its place among
+    # them. The last element of mask and index stands for "no row".
     mask = np.zeros(pool.size + 1, np.bool_)
     mask[context.rows] = True
     mask[rows] = True
@@ -188,18 +191,19 @@ def token_weights(tokens: list[str], pool: CandidatePool, term_weights: dict[int
     for word in tokens:
         term = next((term for part in text.words(word) if (term := text.term_of(part))), "")
         term_id = text.term_id(term)
-        weight = term_weights.get(term_id) if term else 0.5
+        weight = term_weights.get(term_id) if term else 0.5  # a stop word has no frequency
         rarities.append(
             inverse_document_frequency(term_id, document_frequency(term_id, pool), pool)
             if weight is None
             else weight
         )
+    # The root dampens: one rare word must not decide alone.
     weights = np.sqrt(np.array(rarities, np.float32))
     return weights / max(float(weights.sum()), 1e-9)
 
 
 def date_agreement(query: ParsedQuery, time: Array) -> Array:
-    """Return how well the time of each row agrees with those of the query; a little later still agrees."""
+    """Return the agreement of each row's time with those of the query, from 0 to 1, falling after the end."""
     agreement = np.zeros(len(time))
     for start, end, weight in query.times:
         late = np.minimum(np.maximum((time - end) / MAX_LATENESS_MS, 0.0), 1.0)
@@ -231,12 +235,13 @@ def _speaker_features(query: ParsedQuery, pool: CandidatePool) -> FeatureColumns
 def _kind_feature(query: ParsedQuery, flags: Array) -> Array:
     """Mark rows that mention the kind of thing the query asks for."""
     mentions = _flag_column(flags, _KIND_FLAGS.get(query.kind, 0))
-    if query.kind == "when":
+    if query.kind == "when":  # "just" and "recently" hint at a time, less than a date does
         return np.maximum(mentions, 0.4 * _flag_column(flags, text.MENTIONS_RECENT))
     return mentions
 
 
 def _role_features(query: ParsedQuery, pool: CandidatePool, base: Array) -> FeatureColumns:
+    # Roles say nothing where all rows have the same one.
     role = pool.column("role")
     live_roles = role[pool.live]
     if not ((live_roles == USER).any() and (live_roles == ASSISTANT).any()):
@@ -251,7 +256,7 @@ def _role_features(query: ParsedQuery, pool: CandidatePool, base: Array) -> Feat
 
 
 def _episode_features(total: Array, neighbours: Neighbours, rows: Array) -> FeatureColumns:
-    """Return the score of the best row of the same episode, and how many of its rows are better."""
+    """Return the best score in the same episode, and the logarithm of the number of better rows in it."""
     episode = neighbours.episode[rows]
     in_episode = episode >= 0
     if not in_episode.any():
@@ -290,6 +295,7 @@ def _mean_rarity(pool: CandidatePool, rows: Array) -> Array:
         return np.zeros(len(rows))
     at = np.minimum(np.searchsorted(sampled_terms, terms), len(sampled_terms) - 1)
     frequencies = np.where(sampled_terms[at] == terms, counts[at], 0)
+    # A smoothed inverse frequency; terms that are not in the sample count as the rarest.
     rarity = np.log1p((sample_size + 1.0) / (frequencies + 0.5))
     return np.bincount(owner, rarity, minlength=len(rows)) / np.maximum(row_sizes, 1)
 
@@ -298,6 +304,7 @@ def _term_frequencies(pool: CandidatePool) -> tuple[Array, Array, int]:
     terms = pool.terms
     if live_count(pool) < pool.size:
         terms = terms[np.repeat(pool.live, pool.column("count"))]
+    # Every n-th term, without chance: the same pool gives the same ranking.
     terms = terms[:: -(-len(terms) // MAX_SAMPLED_TERMS) or 1]
     distinct, counts = np.unique(terms, return_counts=True)
     return distinct, counts, len(terms)
@@ -310,7 +317,7 @@ def _boost_features(pool: CandidatePool) -> FeatureColumns:
     return {
         "recency": np.clip((time - oldest) / max(newest - oldest, 1), 0.0, 1.0),
         "confidence": np.clip(pool.confidence, 0.0, 1.0),
-        "importance": np.clip(np.nan_to_num(pool.importance, nan=0.5), 0.0, 1.0),
+        "importance": np.clip(np.nan_to_num(pool.importance, nan=0.5), 0.0, 1.0),  # unset: neutral
     }
 
 
@@ -335,6 +342,7 @@ class FeatureWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rarity: float = 0.0
     role: float = 0.0
     reply: float = 0.0
+    # Small on purpose: these decide between equals and never more than that.
     recency: float = 0.02
     confidence: float = 0.05
     importance: float = 0.05
@@ -345,9 +353,9 @@ class RankingWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     first: FeatureWeights
     second: FeatureWeights | None = None
-    """The weights for the best rows of the first stage; None keeps their order."""
+    """Weights for the best rows of the first stage; None keeps their order."""
     depth: int = 100
-    """The number of rows in the second stage."""
+    """Number of rows in the second stage."""
     k1: float = 0.9
     b: float = 0.6
 
@@ -359,6 +367,8 @@ class RankingWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return cls(first=_VECTOR_FIRST, second=_TOKEN_SECOND if tokens else _VECTOR_SECOND)
 
 
+# `role`, `reply`, `recency`, `confidence` and `importance` are not fitted: the conversations that the weights
+# were chosen on do not vary in them.
 _LEXICAL_FIRST = FeatureWeights(window=0.6, speaker=1.0, date=2.0, asks=-1.0, role=1.0, reply=0.3)
 _VECTOR_FIRST = FeatureWeights(vector=1.0, window=0.6, speaker=1.0, date=2.0, asks=-1.0, role=1.0, reply=0.3)
 _LEXICAL_SECOND = FeatureWeights(
@@ -482,6 +492,7 @@ def _apply_weights(columns: FeatureColumns, weights: FeatureWeights) -> FeatureC
 
 def _top_rows(total: Array, depth: int) -> Array:
     """Return the indexes of the highest scores, best first."""
+    # A stable sort, so that equal rows keep the order of the pool, which is the same in every store.
     count = min(depth, int(np.isfinite(total).sum()))
     return np.argsort(-total, kind="stable")[:count]
 
@@ -493,6 +504,7 @@ def _merge_second_stage(
     second_total = sum(second_parts.values(), np.zeros(len(rows)))
     others = np.delete(total, rows)
     highest = float(others.max()) if len(others) else 0.0
+    # The stages have different scales: the other rows are moved right below the lowest second score.
     merged = total - highest + float(second_total.min()) - 1e-6 if np.isfinite(highest) else total.copy()
     merged[rows] = second_total
     for name in dict.fromkeys([*parts, *second_parts]):

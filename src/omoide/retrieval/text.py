@@ -1,6 +1,6 @@
 """Tokenize and stem text, extract its features, parse queries, count tokens, score with BM25.
 
-The standard library is enough for all of it.
+Only the standard library is needed.
 
 Terms are normalized words: compatibility forms, case and Latin accents folded, English endings cut, stop
 words left out. Scripts written without spaces give pairs of characters (bigrams) instead. Stores index terms,
@@ -16,7 +16,7 @@ A query has terms, speakers that it names, times that it refers to, and a kind. 
 2023", "2023-05", "summer 2022"), without a year ("in May"), relative to now ("yesterday", "two weeks ago",
 "last Friday"), or relative to a date ("three days before 5 June"). They are English; ISO dates work in every
 language. The text for the encoder is put into the first person: Ann states her memories as "I …", so her name
-in the query would lead its vector away from them.
+in the query would move its vector away from them.
 
 `estimate_tokens` needs no model and is right within 15 % for English; `token_counter` counts exactly for one
 family of models.
@@ -43,13 +43,15 @@ from omoide.errors import MissingExtra, NotFound
 TokenCounter = Callable[[str], int]
 Span = tuple[int, int]
 
-K1, B = 0.9, 0.4
+K1, B = 0.9, 0.4  # of `bm25`, the defaults of Anserini; `ranking.RankingWeights` has those of recall
 
 ENCODINGS = ("o200k_base", "cl100k_base")
-"""The encodings that `token_counter` knows."""
+"""Encodings that `token_counter` supports."""
 
 FEATURES_VERSION = 2
-"""Increased whenever the blob of the same text would differ, so that stores compute it again."""
+"""Version of the blob of a text; increase it when the blob would differ, so that stores compute it again."""
+
+# Bits of `Features.flags`. They are stored: a new flag takes the next bit and a new version.
 
 IS_QUESTION = 1
 MENTIONS_TIME = 2
@@ -64,13 +66,13 @@ _MIN_STEM_LENGTH = 3
 """Letters that must remain when an ending is cut; one more for short endings."""
 
 _MAX_WORD_LENGTH = 64
-"""Characters of a word that are used: a longer run is no word, and must not cost like many."""
+"""Characters of a word that are used; longer runs are not words, and their cost must be bounded."""
 
 _YEARS_BACK = 6
-"""The number of years, up to the current one, that a date without a year may refer to."""
+"""Number of years, up to the current one, that a date without a year may refer to."""
 
 _MIN_SHORT_NAME = 3
-"""The minimum length of a short form, such as Mel for Melanie."""
+"""Minimum length of a short form, such as Mel for Melanie."""
 
 
 STOP_WORDS = frozenset(
@@ -95,13 +97,13 @@ class _LetterTable(dict[int, int | None]):
     def __missing__(self, code: int) -> int | None:
         char = chr(code)
         replacement: int | None
-        if 0x300 <= code < 0x370:
+        if 0x300 <= code < 0x370:  # the combining accents, which NFKD separated from their letters
             replacement = None
         elif char in "'’":
             replacement = 0x27
         else:
             replacement = code if category(char)[0] in "LNM" or combining(char) else 0x20
-        if len(self) < 20_000:
+        if len(self) < 20_000:  # the table is shared, and texts may use all of Unicode
             self[code] = replacement
         return replacement
 
@@ -113,6 +115,8 @@ def normalize_text(text: str) -> str:
     """Fold compatibility forms, case and Latin accents."""
     if text.isascii():
         return text.lower()
+    # NFKC before folding, since some compatibility forms have a case; NFC at the end joins what has to stay
+    # together, such as Hangul syllables and marks of other scripts.
     folded = normalize("NFKD", normalize("NFKC", text).casefold())
     return normalize("NFC", folded.translate(_letter_table))
 
@@ -148,12 +152,14 @@ def content_token_indexes(token_words: Sequence[str]) -> list[int]:
 @lru_cache(maxsize=65_536)
 def term_id(term: str) -> int:
     """Return the stored id of a term: a signed 64-bit hash, the same on every machine."""
+    # Not `hash`, which differs between processes. Lone surrogates cannot be encoded, hence "replace".
     digest = blake2b(term.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def chunks(text: str, max_words: int = 80) -> list[str]:
     """Split a text into chunks of about `max_words` words, between sentences where possible."""
+    # n words have at least 2n - 1 characters, so short texts need no count; some excess is not worth a cut.
     if len(text) <= max_words * 2 or _word_count(text) <= max_words * 1.5:
         return [text]
     pieces: list[str] = []
@@ -180,6 +186,7 @@ def _sentences(text: str, max_words: int) -> Iterator[str]:
         if _word_count(sentence) <= max_words:
             yield sentence
             continue
+        # A sentence that is too long is cut between words, and a run without spaces between characters.
         parts = _PIECE.findall(sentence)
         for start in range(0, len(parts), max_words):
             run = "".join(parts[start : start + max_words])
@@ -208,20 +215,21 @@ def _split_run(run: str) -> Iterator[str]:
 
 
 def is_unspaced(char: str) -> bool:
-    """Return whether the character belongs to a script that is written without spaces."""
+    """Return True if the character belongs to a script that is written without spaces."""
     code = ord(char)
     return (
         0x2E80 <= code < 0xA4D0  # Han, kana, Bopomofo, Yi
-        or 0xF900 <= code < 0xFB00
-        or 0x20000 <= code < 0x33480
+        or 0xF900 <= code < 0xFB00  # compatibility ideographs
+        or 0x20000 <= code < 0x33480  # ideographs beyond the basic plane
         or 0x0E00 <= code < 0x1000  # Thai, Lao, Tibetan
-        or 0x1780 <= code < 0x1800
-        or 0x1000 <= code < 0x10A0
+        or 0x1780 <= code < 0x1800  # Khmer
+        or 0x1000 <= code < 0x10A0  # Myanmar
     )
 
 
 _VOWELS = frozenset("aeiouy")
 
+# Each line is a base with forms that the rules below would not lead to it, or would confuse with other words.
 _IRREGULAR = {
     form: base
     for line in """
@@ -252,6 +260,7 @@ _IRREGULAR = {
     for form in [base, *forms]
 }
 
+# Derivational endings, the longest first, in the form that they have after the final y became i.
 _SUFFIXES = (
     ("ational", "ate"), ("ization", "ize"), ("isation", "ize"), ("fulness", "ful"), ("ousness", "ous"),
     ("iveness", "ive"), ("biliti", "ble"), ("tional", "tion"), ("lessli", "less"), ("fulli", "ful"),
@@ -278,7 +287,7 @@ def stem(word: str) -> str:
     word = _without_tense(word)
     if len(word) > _MIN_STEM_LENGTH and word.endswith("y") and word[-2] not in _VOWELS:
         word = word[:-1] + "i"
-    word = _without_derivation(_without_derivation(word))
+    word = _without_derivation(_without_derivation(word))  # one may follow another: care-ful-ness
     if len(word) > _MIN_STEM_LENGTH + 1 and word.endswith("e"):
         word = word[:-1]
     return word
@@ -292,14 +301,16 @@ def _without_plural(word: str) -> str:
     if (
         word.endswith("s")
         and len(word) > _MIN_STEM_LENGTH
-        and word[-2] not in "su"
-        and not word.endswith("is")
+        and word[-2] not in "su"  # glass, bonus
+        and not word.endswith("is")  # basis
     ):
         return word[:-1]
     return word
 
 
 def _without_tense(word: str) -> str:
+    # The conditions of step 1b of the Porter stemmer: a stem needs a vowel (not "sing" or "red"), doubled
+    # consonants become one (stopped), and a final e comes back (created, hoping).
     for ending in ("ing", "ed"):
         root = word[: -len(ending)]
         if word.endswith(ending) and len(root) >= 2 and not _VOWELS.isdisjoint(root):
@@ -314,7 +325,7 @@ def _without_tense(word: str) -> str:
 
 
 def _is_short_stem(root: str) -> bool:
-    """Return whether it ends in consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
+    """Return True if it ends in consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
     if len(root) < 2 or root[-1] in "aeiouywx" or root[-2] not in _VOWELS:
         return False
     return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _MIN_STEM_LENGTH
@@ -326,6 +337,7 @@ def _without_derivation(word: str) -> str:
             root = word[: len(word) - len(ending)]
             min_length = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
             if len(root) >= min_length and not _VOWELS.isdisjoint(root):
+                # "ion" follows s or t (action, not million), and "er" no e (career).
                 if (ending == "ion" and root[-1] not in "st") or (ending == "er" and root[-1] == "e"):
                     return word
                 return root + replacement
@@ -377,12 +389,13 @@ class Features(NamedTuple):
     """The indexed features of a text."""
 
     length: int
-    """The number of words, stop words included."""
+    """Number of words, stop words included."""
     flags: int
     terms: tuple[int, ...]
 
     def to_bytes(self) -> bytes:
         """Encode as 64-bit little-endian numbers, the first of which holds length and flags."""
+        # The pool reads the blobs of all rows as one array of int64, so the head has the same type.
         numbers = array("q", [min(self.length, 2**31 - 1) | self.flags << 32, *self.terms])
         if byteorder == "big":
             numbers.byteswap()
@@ -397,6 +410,7 @@ def extract_features(text: str) -> Features:
 
 
 def _flags(text: str) -> int:
+    # The end alone decides, without a note in brackets; the slice bounds the cost of long texts.
     flags = IS_QUESTION if _QUESTION_MARK.search(_TRAILING_BRACKETS.sub("", text[-400:])) else 0
     for flag, pattern in _FLAG_PATTERNS:
         if pattern.search(text):
@@ -437,6 +451,8 @@ _PERIOD = r"(?P<period>week(?:end)?|month|year|monday|tuesday|wednesday|thursday
 
 _PART = r"(?P<part>\b(?:early|mid|late|(?:the )?(?:beginning|start|middle|end) of)[ -])"
 
+# The most specific first: characters that one pattern used are not available to the next ones, so the year of
+# "5 May 2023" is not found again as a year.
 _DATE_PATTERNS = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -474,6 +490,7 @@ def intervals(text: str, now: int) -> tuple[Interval, ...]:
     lowered = text.lower()
     is_used = [False] * len(lowered)
     result: list[Interval] = []
+    # Limited to the year 3000, so that the arithmetic below stays in the range of datetime.
     at_now = datetime.fromtimestamp(min(max(now, 0), 32_503_680_000_000) / 1000, UTC)
     for kind, pattern in _DATE_PATTERNS:
         for match in pattern.finditer(lowered):
@@ -522,6 +539,7 @@ def _parse_date(groups: dict[str, str | None], now: datetime) -> list[Interval]:
 def _month_part(part: str | None, days: int) -> tuple[int, int]:
     if part is None:
         return 1, days
+    # The parts overlap: such words are vague.
     if "early" in part or "beginning" in part or "start" in part:
         return 1, 12
     if "mid" in part:
@@ -548,6 +566,7 @@ def _parse_duration(kind: str, groups: dict[str, str | None], now: datetime) -> 
     days = _parse_count(groups["count"]) * _UNIT_DAYS[groups["unit"] or "day"]
     if kind == "past":
         return [_interval(now - timedelta(days=days), now + timedelta(days=1))]
+    # "Three weeks ago" is seldom exact: a quarter of the distance either way.
     slack = days / 4 if days > 2 else 0.5
     return [_interval(now - timedelta(days=days + slack), now - timedelta(days=days - slack))]
 
@@ -565,6 +584,7 @@ def _parse_relative(groups: dict[str, str | None], now: datetime) -> list[Interv
     which, period = groups["which"], groups["period"] or "week"
     step = {"this": 0, "next": 1}.get(which or "last", -1)
     if period in _DAYS:
+        # "Last Friday" said on a Friday is a week ago, and "next Friday" a week ahead.
         days = (_DAYS.index(period) - today.weekday()) % 7 or (7 if step else 0)
         return [
             _days_interval(today + timedelta(days=days if step >= 0 else days - 7 if days != 7 else -7), 1)
@@ -587,7 +607,7 @@ def _parse_relative(groups: dict[str, str | None], now: datetime) -> list[Interv
 
 def _relative_season(name: str, step: int, today: datetime) -> list[Interval]:
     first, last = _SEASONS[name]
-    for year in (today.year, today.year - 1):
+    for year in (today.year, today.year - 1):  # "last summer" is over: in May it is that of the year before
         start, end = datetime(year, first, 1, tzinfo=UTC), _month_start(year + (last < first), last + 1)
         if step >= 0 or end <= today:
             return [_interval(start, end)]
@@ -608,6 +628,7 @@ def _shift_intervals(intervals: list[Interval], shift: re.Match[str]) -> list[In
         if earlier:
             return [Interval(start - distance - slack, start - distance + slack) for start, _, _ in intervals]
         return [Interval(end + distance - slack, end + distance + slack) for _, end, _ in intervals]
+    # An open interval is a weak hint, so it has half the weight. Without a year, only the latest date counts.
     if earlier:
         until = shift["way"] in ("until", "by")
         return [Interval(0, end if until else start, 0.5) for start, end, _ in intervals[:1]]
@@ -651,18 +672,18 @@ _NOT_NAMES = STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
 
 
 class ParsedQuery(NamedTuple):
-    """A query with what was understood of it."""
+    """A query with the parts that were parsed from it."""
 
     text: str
     encoder_text: str
-    """The query in the first person of the speaker it names; this text is embedded."""
+    """Query in the first person of the speaker that it names; this text is embedded."""
     terms: tuple[str, ...]
-    """The distinct terms, without the names of speakers in the scope."""
+    """Distinct terms, without the names of speakers in the scope."""
     named_speakers: frozenset[int]
-    """The speakers it names, as indexes into the list of speakers."""
+    """Speakers that it names, as indexes into the list of speakers."""
     times: tuple[Interval, ...]
     kind: str
-    """when, count, where, who, why or what."""
+    """Kind of the question: when, count, where, who, why or what."""
     asks_assistant: bool
     """True if it asks for something that the assistant said."""
 
@@ -670,6 +691,7 @@ class ParsedQuery(NamedTuple):
 def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
     """Parse a query as of the time `now`, in a scope with these speakers."""
     speaker_spans = _find_speakers(text, speakers)
+    # From the last to the first: replacing one leaves the positions of those before it valid.
     spans = sorted({span for spans in speaker_spans.values() for span in spans}, reverse=True)
     return ParsedQuery(
         text=text,
@@ -707,6 +729,7 @@ def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
 
 
 def _may_be_name(text: str, match: re.Match[str]) -> bool:
+    # Capitals mark names, but a stop word is capitalized at the start of a sentence anyway ("Will you …").
     start, word = match.start(), match.group()
     cased = text[start].lower() != text[start].upper()
     if cased and not text[start].isupper():
@@ -715,9 +738,10 @@ def _may_be_name(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_short_name(word: str, first: str) -> bool:
-    """Return whether a word is a short form of a first name."""
+    """Return True if a word is a short form of a first name."""
     if len(word) < _MIN_SHORT_NAME or word in _NOT_NAMES:
         return False
+    # One letter less is another name more often than a short form: Ann and Anna.
     return len(first) - len(word) > 1 and first.startswith(word)
 
 
@@ -731,6 +755,7 @@ def _fold(text: str) -> str:
     """Remove case and accents, keeping every character at its index."""
     if text.isascii():
         return text.lower()
+    # One character for each, so that spans found in the folded text are spans of the text.
     return "".join((normalize("NFKD", char.casefold()) or char)[0] for char in text)
 
 
@@ -779,7 +804,7 @@ _WORD_START, _LOWER, _UPPER, _DIGIT, _PUNCTUATION, _NEWLINE, _PER_CHARACTER = (
 _TWO_BYTES, _THREE_BYTES, _FOUR_BYTES = 0.75, 1.1, 3.0
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
-"""The bytes of UTF-8 that continue a character."""
+"""Bytes of UTF-8 that continue a character."""
 
 
 def _byte_class(byte: int) -> str:
@@ -835,7 +860,10 @@ def token_counter(encoding: str = ENCODINGS[0]) -> TokenCounter:
 
 
 def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """Return the BM25 score of each text, given as its terms, for the terms of a query."""
+    """Return the BM25 score of each text, given as its terms, for the terms of a query.
+
+    For programs without NumPy; `pool.lexical_match` is the same over windows.
+    """
     counts = [Counter(terms) for terms in texts]
     mean = sum(map(len, texts)) / len(texts) if texts else 0.0
     rarity = {}

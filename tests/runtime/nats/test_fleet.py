@@ -44,7 +44,7 @@ async def test_an_agent_lives_in_one_place(yard: Yard) -> None:
     one, two = await yard.runtime("one"), await yard.runtime("two")
     await one.start(a_member())
     for attempt in (two.start(a_member()), two.thaw("a", "member")):
-        with pytest.raises(OwnedElsewhere, match="lives in 'one'") as caught:
+        with pytest.raises(OwnedElsewhere, match="runs on node 'one'") as caught:
             await attempt
         assert caught.value.owner == "one"
     with pytest.raises(IdTaken):
