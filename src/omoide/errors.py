@@ -40,6 +40,8 @@ OmoideError
 │   ├── Uncertain                         the connection broke during a commit, whose outcome is unknown
 │   ├── WrongVersion                      it was written by a newer Omoide
 │   ├── Closed                            it was used after it was closed
+│   ├── Replaced                          its file was replaced or deleted while it was open
+│   ├── Forked                            it was in use when its process was forked
 │   ├── EndpointFailed                    a SPARQL endpoint is down, refuses, or responds invalidly
 │   └── QueryStopped                      a query exceeded its time or memory
 ├── ServiceFailed                         a request to a service failed
@@ -577,6 +579,14 @@ class WrongVersion(StoreFailed):
 
 class Closed(StoreFailed):
     """The store is closed."""
+
+
+class Replaced(StoreFailed):
+    """The file of the store was replaced or deleted while the store was open."""
+
+
+class Forked(StoreFailed):
+    """The store was in use at the moment of a fork, and the child cannot use its file."""
 
 
 class EndpointFailed(StoreFailed):

@@ -1,5 +1,6 @@
 """Every backend stores what it is given, and a query sees only its own graphs."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from omoide.errors import (
     Closed,
     Corrupted,
     DiskFull,
+    Forked,
     Invalid,
     InvalidRDF,
     QueryStopped,
@@ -367,3 +369,21 @@ def test_new_memories_need_no_removal_work() -> None:
     named.replace([(ALICE, memory_iri(str(n))) for n in range(50)], said)
     plain.replace([], said)
     assert lines(named, ALICE) == lines(plain, ALICE)
+
+
+def test_a_child_leaves_the_files_of_an_inherited_graph_alone(tmp_path: Path) -> None:
+    """A graph on disk is the parent's, which goes on; one in memory is copied."""
+    disk, memory = OxigraphBackend(tmp_path / "graph"), OxigraphBackend()
+    for graph in (disk, memory):
+        graph.replace([], "<urn:a> <urn:b> <urn:c> <urn:g> .")
+    child = os.fork()
+    if child == 0:
+        try:
+            disk.query("ASK { ?s ?p ?o }", default_graphs=["urn:g"])
+        except Forked:
+            os._exit(0 if memory.query("ASK { ?s ?p ?o }", default_graphs=["urn:g"]).truth else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    disk.replace([], "<urn:d> <urn:b> <urn:c> <urn:g> .")
+    assert disk.query("ASK { <urn:d> ?p ?o }", default_graphs=["urn:g"]).truth
+    disk.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from omoide.core.entry import Scope
 from omoide.core.frozen import thaw
 from omoide.errors import Diverged, Invalid, ModelFailed, NotFound, RestoreFailed
 from omoide.sessions import Session, SessionRecord, sessions
+from omoide.sessions.storage import SessionStore
 from omoide.stores.factory import open_store
 
 EVERYBODY = Scope()
@@ -447,3 +449,16 @@ async def test_a_session_erased_while_it_runs_is_not_brought_back(store: Any) ->
     assert await sessions(store) == []
     assert await store.documents("thread", EVERYBODY) == []
     assert await store.list_entries(EVERYBODY) == []
+
+
+async def test_a_child_does_not_hold_the_lease_of_its_parent(tmp_path: Path) -> None:
+    """While the parent runs a turn, a session that a forked child inherited is busy there."""
+    async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as store:
+        await Session.start(a_spec(), "s1", store=store, model=talker("Yes."))
+        kept = SessionStore(store, "s1")
+        async with kept.lease(60_000):
+            child = os.fork()
+            if child == 0:
+                claimed = store.sync.claim("session", "s1", EVERYBODY, owner=kept._owner, ttl_ms=60_000)
+                os._exit(0 if claimed is None else 1)
+            assert os.waitpid(child, 0)[1] == 0  # noqa: ASYNC222 - the loop has nothing else to do

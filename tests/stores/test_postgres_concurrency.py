@@ -128,6 +128,22 @@ def test_a_forked_process_uses_connections_of_its_own(url: str) -> None:
     store.close()
 
 
+def test_a_child_closes_inherited_sockets_without_a_word_to_the_server(store: Any, name: str) -> None:
+    """Its end ends no session of the parent, not even one that is inside a transaction."""
+    keep(store, "Tea.", id="a")
+    with store._db.write_transaction() as db:
+        (session,) = db.execute("SELECT pg_backend_pid()").fetchone()
+        child = os.fork()
+        if child == 0:
+            socket = os.readlink(f"/proc/self/fd/{db.connection.fileno()}")
+            db.connection.close()
+            os._exit(0 if socket == os.devnull else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert db.execute("SELECT pg_backend_pid()").fetchone() == (session,)
+    keep(store, "Tea.", id="b")
+    assert sorted(listed(store)) == ["a", "b"]
+
+
 def test_uses_are_noted_while_another_erases_what_was_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures that one store writes down do not wait in a circle with an erasure by another."""
     using, erasing = opened(url, timeout=20), opened(url, timeout=20)

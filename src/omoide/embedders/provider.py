@@ -11,9 +11,11 @@ from collections.abc import Coroutine, Sequence
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
+from omoide import forks
 from omoide.embedders.protocol import Embedding
 from omoide.embedders.vectors import infer_dim, map_embedder_errors, to_unit_rows
 from omoide.errors import Invalid, MissingExtra
+from omoide.forks import ForkListener
 
 try:
     from pydantic_ai.embeddings import EmbeddingModel, EmbeddingSettings, infer_embedding_model
@@ -76,10 +78,15 @@ class ProviderEmbedder:
         return result.embeddings
 
 
-class _LoopThread:
+class _LoopThread(ForkListener):
     """An event loop in a daemon thread, started on first use."""
 
     def __init__(self) -> None:
+        self.after_fork_in_child()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Start another thread on the next use: that of the parent does not exist here."""
         self._lock = Lock()
         self._thread: Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache as once
-from threading import RLock
 from typing import Any
 
 from omoide.embedders import models
 from omoide.embedders.protocol import Embedder, is_installed
 from omoide.errors import Invalid
+from omoide.forks import ForkSafeLock
 
 EMBEDDER_CHOICES = "'auto', 'minilm', 'static', 'none', 'provider:model', an embedder, or a function"
 
 _log = logging.getLogger("omoide")
-_load_lock = RLock()  # `cache` alone would let two threads load the same model at once
+_load_lock = ForkSafeLock()  # `cache` alone would let two threads load the same model at once
 
 
 def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto") -> Embedder | None:

@@ -12,7 +12,9 @@ from os import PathLike, fspath, makedirs
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from omoide.errors import Closed
+from omoide import forks
+from omoide.errors import Closed, Forked
+from omoide.forks import ForkListener
 from omoide.graph.backend import (
     OWNED_PREFIXES,
     GraphSubject,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from pyoxigraph import NamedNode, RdfFormat, Store
 
 
-class OxigraphBackend:
+class OxigraphBackend(ForkListener):
     """A graph in this process: in memory, or at a path that no other process has open."""
 
     shared = False
@@ -57,6 +59,15 @@ class OxigraphBackend:
             if path is not None:
                 makedirs(self.name, mode=0o700, exist_ok=True)  # memories are private
             self._store = self._oxigraph.Store() if path is None else self._oxigraph.Store(self.name)
+        self._on_disk, self._forked = path is not None, False
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Go on with a copy of a graph in memory; leave files alone, which are open in the parent."""
+        self._lock = RLock()
+        if self._on_disk and self._store is not None:
+            forks.leak(self._store)  # closing it would write to the files of the parent
+            self._store, self._forked = None, True
 
     def query(
         self,
@@ -176,7 +187,14 @@ class OxigraphBackend:
             self._store = None
 
     def _require_store(self) -> Store:
+        forks.check_process()
         store = self._store
+        if self._forked:
+            raise Forked(
+                self.name,
+                "was open when this process was forked, and one process at a time can use it",
+                "use it in the parent, or open a graph in memory",
+            )
         if store is None:
             raise Closed(self.name, "is closed", "open it again")
         return store

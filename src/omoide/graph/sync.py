@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from hashlib import sha256
-from threading import RLock
 from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +32,7 @@ from omoide import ids
 from omoide.concurrency import BackgroundWorker
 from omoide.core.entry import Entry, Scope
 from omoide.errors import Busy, NotFound
+from omoide.forks import ForkSafeLock
 from omoide.graph import ontology
 from omoide.graph.backend import GraphBackend, GraphSubject, SyncState
 from omoide.graph.serializer import datetime_literal, integer_literal, triples_by_graph, triples_to_nquads
@@ -288,7 +288,7 @@ class GraphProjection:
     def __init__(self, source: ChangeSource, backend: GraphBackend) -> None:
         self._source = source
         self.backend = backend
-        self._lock = RLock()
+        self._lock = ForkSafeLock()
         self._namespaces: dict[str, NamespaceState] = {}
         self._ontology_loaded = False
         self._generation = 0

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import msgspec
 from anyio import CancelScope, Event, create_task_group, current_time, get_current_task, sleep
 
-from omoide import clock, ids, thread
+from omoide import clock, forks, ids, thread
 from omoide.concurrency import raise_first_error
 from omoide.core import codec
 from omoide.core.action import Action
@@ -38,6 +38,7 @@ from omoide.errors import (
     SessionBusy,
     StoreFailed,
 )
+from omoide.forks import ForkListener
 from omoide.retrieval.text import TokenCounter
 from omoide.stores.protocols import SupportsDocuments, SupportsLeases
 from omoide.stores.records import Document
@@ -139,7 +140,7 @@ SESSION_KIND = "session"
 THREAD_KIND = "thread"
 
 
-class SessionStore:
+class SessionStore(ForkListener):
     """Reads and writes the documents of one session."""
 
     def __init__(self, store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
@@ -151,6 +152,12 @@ class SessionStore:
         self.lease_lost = False
         self._rev = 0
         self._thread_rev = 0
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Claim the lease under another name: the parent, which may hold it, goes on."""
+        self._owner = ids.new("run_")
+        self.lease_lost = True
 
     async def load(self) -> tuple[SessionRecord, Thread] | None:
         """Return the record and the thread, or None if there is no session."""

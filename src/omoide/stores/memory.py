@@ -6,16 +6,18 @@ which is what tests and short-lived programs want.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
-from omoide import clock, ids
+from omoide import clock, forks, ids
 from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.embedders import Embedder
 from omoide.errors import Closed
+from omoide.forks import ForkListener
 from omoide.stores import operations, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.recall import Candidates, QueryEncoder
@@ -280,7 +282,7 @@ class MemoryState:
             del self.leases[key]
 
 
-class MemoryStore(StateStore):
+class MemoryStore(StateStore, ForkListener):
     """A store whose entries last as long as the process."""
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = ("graphs that have not caught up", "what other programs read")
@@ -291,6 +293,22 @@ class MemoryStore(StateStore):
         self._generation = ids.uuid7()
         self._lock = RLock()
         self._closed = False
+        self._locked_for_fork = False
+        forks.register(self)
+
+    def before_fork(self, deadline: float) -> None:
+        """Wait for a running operation, so that the child gets a whole state."""
+        self._locked_for_fork = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+
+    def after_fork_in_parent(self) -> None:
+        """Let operations begin again."""
+        if self._locked_for_fork:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Go on with a copy of the state; it is closed if an operation was changing it."""
+        self._closed = self._closed or not self._locked_for_fork
+        self._lock = RLock()
 
     def close(self) -> None:
         """Close the store and drop its data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -311,3 +312,16 @@ def test_no_two_texts_share_a_token(one: str, two: str) -> None:
     assert (tokens[0] == tokens[1]) is (one == two)
     assert all(letter.isascii() and (letter.isalnum() or letter in "-_=") for letter in tokens[0])
     assert 0 < len(tokens[0]) <= connection.MAX_TOKEN_LENGTH
+
+
+async def test_a_child_closes_the_inherited_socket_without_a_word_to_the_server(
+    a_transport: OpenTransport,
+) -> None:
+    """The parent's connection goes on, also after the child has ended."""
+    async with a_transport() as transport:
+        socket = transport._connection.client._transport._io_writer.get_extra_info("socket")
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if os.readlink(f"/proc/self/fd/{socket.fileno()}") == os.devnull else 1)
+        assert os.waitpid(child, 0)[1] == 0  # noqa: ASYNC222 - the loop has nothing else to do
+        await transport._connection.client.flush()

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
+from omoide import forks
 from omoide.core import signal
 from omoide.core.entry import check_positive
 from omoide.core.value import Value, check_choice, check_number
@@ -38,6 +39,7 @@ from omoide.errors import (
     Unreachable,
     WrongType,
 )
+from omoide.forks import ForkListener
 
 NO_JETSTREAM = (10039, 10076)
 STREAM_FULL = (10077, 10122)
@@ -243,7 +245,7 @@ def redact_addresses(addresses: list[str]) -> str:
     return ",".join(f"{part.scheme}://{part.hostname}:{part.port or 4222}" for part in parts)
 
 
-class NatsConnection:
+class NatsConnection(ForkListener):
     """One connection at a time, from `open` to `close`.
 
     nats-py could reconnect by itself; it is not allowed to, because what it does then leaves sockets open,
@@ -261,6 +263,15 @@ class NatsConnection:
         self._disconnected = anyio.Event()
         self._scopes: set[CancelScope] = set()
         self._closing = False
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Close the socket of the parent, without a word to the server."""
+        transport = getattr(self._client, "_transport", None)
+        writer = getattr(transport, "_io_writer", None)
+        socket = None if writer is None else writer.get_extra_info("socket")
+        if socket is not None and socket.fileno() >= 0:
+            forks.detach_descriptor(socket.fileno())
 
     @property
     def client(self) -> Any:

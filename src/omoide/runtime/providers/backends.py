@@ -26,6 +26,7 @@ from omoide.core.entry import Entry, Filter, RecallRequest, Scope, WriteRequest
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze, freeze_map
 from omoide.core.value import check_instance, check_texts
 from omoide.errors import Invalid, NotFound, OmoideError, WrongType
+from omoide.forks import ForkSafeLock
 from omoide.runtime.providers.protocol import (
     NOT_FOUND,
     Outcome,
@@ -56,7 +57,7 @@ _FILTER_FIELDS = ("types", "tags", "tags_any", "min_confidence", "since", "until
 _QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
 TableKey = tuple[str, ...]
 _tables: dict[TableKey, TableItems] = {}
-_tables_lock = RLock()
+_tables_lock = ForkSafeLock()
 _ABSENT = object()
 
 

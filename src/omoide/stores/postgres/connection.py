@@ -9,7 +9,6 @@ may stand in between. A forked process opens connections of its own.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from hashlib import blake2b
 from re import compile as pattern
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import errors, pq
@@ -25,6 +25,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Loader
 from psycopg.types.numeric import Int8BinaryDumper
 
+from omoide import forks
 from omoide.errors import (
     Busy,
     Closed,
@@ -35,6 +36,7 @@ from omoide.errors import (
     StoreUnreachable,
     Uncertain,
 )
+from omoide.forks import ForkListener
 from omoide.stores.postgres import schema as tables
 from omoide.stores.sql.database import AdvisoryLock, Cursor, Dialect
 
@@ -135,9 +137,6 @@ T = TypeVar("T")
 
 # What goes wrong in a pipeline is raised; that the rest of it was dropped is no news.
 logging.getLogger("psycopg").addFilter(lambda record: "error ignored" not in str(record.msg))
-
-_INHERITED: list[object] = []
-"""Connections inherited through a fork: never used and never closed, which would end the parent's."""
 
 RECONNECT_TIMEOUT = 5.0
 """Seconds to wait for a server that answered before and may be restarting."""
@@ -253,7 +252,7 @@ class PostgresSession:
         )
 
 
-class PostgresConnections:
+class PostgresConnections(ForkListener):
     """A connection pool of a store."""
 
     def __init__(
@@ -281,12 +280,21 @@ class PostgresConnections:
         self.transaction_settings: tuple[str, ...] = ()
         """Statements that hold for each transaction that changes something, found when it was opened."""
         self._reset()
+        forks.register(self)
 
     def _reset(self) -> None:
         self._lock = Lock()
         self._idle: list[PostgresSession] = []
+        self._open: WeakSet[_PostgresConnection] = WeakSet()
         self._pool_slots = BoundedSemaphore(self._size)
-        self._process = os.getpid()  # last: from now on other threads use the rest
+
+    def after_fork_in_child(self) -> None:
+        """Close the sockets of the parent's connections without a word to the server, and start anew."""
+        for connection in list(self._open):
+            forks.leak(connection)  # its destructor would say goodbye for the parent
+            with suppress(psycopg.Error, OSError):
+                forks.detach_descriptor(connection.fileno())
+        self._reset()
 
     @contextmanager
     def read_transaction(self) -> Iterator[PostgresSession]:
@@ -345,9 +353,8 @@ class PostgresConnections:
 
     def close(self) -> None:
         """Close all connections."""
+        forks.check_process()
         self.closed = True
-        if self._process != os.getpid():
-            return
         with self._lock:
             idle, self._idle = self._idle, []
         for db in idle:
@@ -441,20 +448,19 @@ class PostgresConnections:
             _close(db)
             return
         with self._lock:
-            if not self.closed and self._process == os.getpid():
+            if not self.closed and db.connection in self._open:  # a child leaves what it inherited
                 self._idle.append(db)
                 return
         _close(db)
 
     def _check_open(self) -> None:
+        forks.check_process()
         if self.closed:
             raise Closed(self.name, "is closed", "open it again")
-        if self._process != os.getpid():
-            _INHERITED.extend(self._idle)
-            self._reset()
 
     def _connect(self, **options: Any) -> _PostgresConnection:
         connection = _PostgresConnection.connect(self._conninfo, autocommit=True, **options)
+        self._open.add(connection)
         connection.answer_timeout = _TIMEOUT_FACTOR * self._timeout
         connection.prepare_threshold = 5 if self._prepare else None
         connection.prepared_max = _MAX_PREPARED_STATEMENTS

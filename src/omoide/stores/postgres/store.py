@@ -28,6 +28,8 @@ import psycopg
 from anyio import from_thread
 from anyio.lowlevel import current_token
 
+from omoide import forks
+from omoide.forks import ForkListener
 from omoide.stores.async_store import AsyncStore, run_in_thread
 from omoide.stores.factory import StoreURL, embedder_for
 from omoide.stores.postgres import schema
@@ -59,15 +61,20 @@ _RETRY_DELAY_S = 0.5  # until it tries again to reach a server that is gone
 WakeCallback = Callable[[], object]
 
 
-class ChangeListener:
+class ChangeListener(ForkListener):
     """Wakes clients that wait for a change."""
 
     def __init__(self, connections: PostgresConnections) -> None:
         self._connections = connections
+        self._closed = False
+        self.after_fork_in_child()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Start without a thread and without clients: those of the parent do not exist here."""
         self._lock = Lock()
         self._subscribers: dict[str, list[WakeCallback]] = {}
         self._thread: Thread | None = None
-        self._closed = False
 
     @contextmanager
     def subscribe(self, namespace: str, wake: WakeCallback) -> Iterator[None]:

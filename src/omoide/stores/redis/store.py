@@ -15,22 +15,21 @@ except ImportError as error:
     raise MissingExtra("redis://", "redis") from error
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlunsplit
-from weakref import WeakSet
 
 import msgspec
 
-from omoide import clock
+from omoide import clock, forks
 from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP
 from omoide.embedders import Embedder
 from omoide.errors import EmbedderChanged, Invalid, MissingExtra
+from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import operations, records, semantics
 from omoide.stores import recall as recall_engine
@@ -61,7 +60,6 @@ _BOOLEANS = {"yes": True, "1": True, "true": True, "no": False, "0": False, "fal
 _PAGE_BATCH = 200
 
 _log = logging.getLogger("omoide")
-_OPEN_STORES: WeakSet[RedisStore] = WeakSet()
 
 
 def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncStore:
@@ -103,7 +101,7 @@ def _connect(address: StoreURL, settings: StoreSettings) -> RedisConnections:
     return RedisConnections(url, name, timeout=settings.timeout, cluster=cluster, options=tls)
 
 
-class RedisStore(StateStore):
+class RedisStore(StateStore, ForkListener):
     """A store on a Redis server, for several threads, processes and machines at once."""
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = (
@@ -124,10 +122,13 @@ class RedisStore(StateStore):
         self._store_key = store_key(prefix, "store")
         self._check_store()
         self._reset()
-        _OPEN_STORES.add(self)
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Start with empty caches and free locks; those of the parent may be held for ever."""
+        self._reset()
 
     def _reset(self) -> None:
-        """Start with empty caches and free locks; those of a forked process may be held for ever."""
         self._server.reset()
         self._source: RedisCandidateSource | None = None
         self._source_lock = Lock()
@@ -342,15 +343,6 @@ def stored_embedder_name(server: RedisConnections, prefix: str) -> str | None:
 
 def _known_namespaces(server: RedisConnections, prefix: str) -> list[str]:
     return sorted(name.decode() for name in server.execute("SMEMBERS", store_key(prefix, "namespaces")))
-
-
-def _reset_after_fork() -> None:
-    for store in _OPEN_STORES:
-        store._reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 # Pages

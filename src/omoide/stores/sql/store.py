@@ -8,18 +8,17 @@ opens a transaction with the locks the operation needs, and calls the statements
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
-from omoide import clock
+from omoide import clock, forks
 from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, Uncertain
+from omoide.forks import ForkListener
 from omoide.stores import recall as recalling
 from omoide.stores import semantics
 from omoide.stores.records import (
@@ -54,8 +53,6 @@ _ACCESS_BUFFER_SIZE = 512
 
 AccessCounts = dict[tuple[int, str], tuple[int, int]]
 """By entry number and id, how often an entry was used and when last."""
-
-_OPEN_STORES: WeakSet[SQLStore] = WeakSet()
 
 
 class AccessBuffer:
@@ -107,7 +104,7 @@ class AccessBuffer:
             raise
 
 
-class SQLStore:
+class SQLStore(ForkListener):
     """A store in a database, safe for several threads and processes at once."""
 
     def __init__(
@@ -122,10 +119,13 @@ class SQLStore:
             self._db.close()
             raise
         self._reset()
-        _OPEN_STORES.add(self)
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Start with empty buffers and free locks; what was buffered is the parent's to write."""
+        self._reset()
 
     def _reset(self) -> None:
-        """Start with empty buffers; also called in a forked child, where inherited locks may stay locked."""
         self._access = AccessBuffer()
         self._source: SQLCandidateSource | None = None
         self._source_lock = Lock()
@@ -448,12 +448,3 @@ class SQLStore:
         check_arguments(kind=kind, id=id, scope=scope, owner=owner)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
             return rows.release_lease(db, kind, id, scope, owner, clock.now())
-
-
-def _after_fork() -> None:
-    for store in _OPEN_STORES:
-        store._reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -1,8 +1,7 @@
 """Connect to a SQLite file, migrate its schema and map its errors.
 
 Every `sqlite3` error becomes one of ours here, and nowhere else. One connection writes, behind a lock; any
-number of connections read. All of them see whole transactions only. A forked process opens connections of its
-own.
+number of connections read. All of them see whole transactions only. None is open during a fork.
 
 Each migration is a number and the statements that lead to it; a file is migrated when it is opened, in one
 transaction. The change log contains no content.
@@ -12,16 +11,30 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EROFS
 from pathlib import Path
 from threading import Lock, RLock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from omoide.errors import Busy, Closed, Corrupted, DiskFull, ReadOnly, StoreFailed, WrongVersion
+from omoide import forks
+from omoide.errors import (
+    Busy,
+    Closed,
+    Corrupted,
+    DiskFull,
+    Forked,
+    ReadOnly,
+    Replaced,
+    StoreFailed,
+    WrongVersion,
+)
+from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import AdvisoryLock, Dialect
@@ -30,9 +43,6 @@ T = TypeVar("T")
 
 APPLICATION_ID = 0x6F6D6F69  # "omoi", in the header of every file of ours
 _BUSY_TIMEOUT = 5.0  # seconds that SQLite itself waits for others; ours is above it
-
-_INHERITED: list[object] = []
-"""Connections inherited through a fork: never used and never closed, which would touch the parent's files."""
 
 _DIALECT = Dialect(
     contains_bytes="instr(body, ?) > 0",
@@ -219,8 +229,38 @@ class SQLiteConnection(sqlite3.Connection):
         """Do nothing: there is no vector index."""
 
 
-class SQLiteConnections:
-    """The connections of a store to its file."""
+class FileId(NamedTuple):
+    """The identity of a file, whatever its name."""
+
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: str) -> FileId | None:
+        """Return the identity of the file at a path, or None if there is none; no descriptor is opened."""
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        return cls(status.st_dev, status.st_ino)
+
+
+_refused: set[FileId] = set()
+"""Files to which this process inherited open connections through a fork."""
+
+
+class SQLiteConnections(ForkListener):
+    """The connections of a store to its file.
+
+    SQLite counts the locks on a file once for the whole process, and a child does not inherit POSIX locks. A
+    child that uses an inherited connection, or opens another one beside it, therefore trusts locks that it
+    does not have, and closing an inherited one rolls back a transaction of the parent. So no connection is
+    open during a fork: both processes open their own afterwards, on demand. Where an operation takes longer
+    than the fork waits, the parent goes on and the child refuses the file.
+
+    For the same reason nothing but SQLite opens the file once it exists: closing any descriptor of a file
+    drops all POSIX locks that the process has on it.
+    """
 
     def __init__(
         self,
@@ -237,8 +277,10 @@ class SQLiteConnections:
         self._power_safe = power_safe
         self._max_pages = max_pages
         self._timeout = timeout
+        self._file: FileId | None = None
         self.closed = False
         self._reset()
+        forks.register(self)
         if not read_only:
             create_private_file(path)
         try:
@@ -249,20 +291,21 @@ class SQLiteConnections:
             raise
 
     def _reset(self) -> None:
-        self._process = os.getpid()
+        self._gate = forks.OperationGate()
         self._lock = RLock()
         self._idle_lock = Lock()
+        self._open: set[SQLiteConnection] = set()
         self._idle: list[SQLiteConnection] = []
         self._writer: SQLiteConnection | None = None
+        self._wal: FileId | None = None
 
     def _prepare(self) -> None:
         if self.read_only:
-            db = self._acquire()
-            if schema_version(db) != VERSION:
-                raise ReadOnly(
-                    self.name, "has an older schema", "open it once for writing to carry it forward"
-                )
-            self._release(db)
+            with self._lend() as db:
+                if schema_version(db) != VERSION:
+                    raise ReadOnly(
+                        self.name, "has an older schema", "open it once for writing to carry it forward"
+                    )
             return
         with self.write_transaction() as db:
             version = migrate(db, self.name)
@@ -273,67 +316,112 @@ class SQLiteConnections:
     @contextmanager
     def read_transaction(self) -> Iterator[SQLiteConnection]:
         """Open a read transaction that sees one snapshot."""
-        db = self._acquire()
-        try:
+        with self._lend() as db:
             self._execute_with_retry(db, "BEGIN")
             yield db
+            self._check_inherited(db)
             db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise map_error(error, self.name) from error
-        finally:
-            if _leave_transaction(db):
-                self._release(db)
 
     def read_once(self, read: Callable[[SQLiteConnection], T]) -> T:
         """Run a single read statement without a transaction."""
-        db = self._acquire()
-        try:
+        with self._lend() as db:
             return read(db)
-        except sqlite3.Error as error:
-            raise map_error(error, self.name) from error
-        finally:
-            self._release(db)
 
     @contextmanager
     def write_transaction(self, *locks: AdvisoryLock) -> Iterator[SQLiteConnection]:
         """Open a write transaction that commits when the block succeeds."""
-        self._check_open()
         if self.read_only:
+            self._check_open()
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
-        with self._lock:
-            self._check_open()  # it may have been closed while others were writing
+        with self.exclusive_writer() as db:
             try:
-                db = self._writer = self._writer or self._connect(writer=True)
                 self._execute_with_retry(db, "BEGIN IMMEDIATE")
+                self._wal = self._wal or FileId.of(f"{self.path}-wal")
                 yield db
+                self._check_inherited(db)
+                self._check_file()
                 self._execute_with_retry(db, "COMMIT")
-            except sqlite3.Error as error:
-                raise map_error(error, self.name) from error
             finally:
-                if self._writer is not None and not _leave_transaction(self._writer):
-                    self._writer = None
+                self._end_write(db)
+
+    def _end_write(self, db: SQLiteConnection) -> None:
+        if db in self._open and not _leave_transaction(db):
+            self._open.discard(db)
+            self._writer = self._wal = None
 
     @contextmanager
     def exclusive_writer(self) -> Iterator[SQLiteConnection]:
         """Yield the writer outside a transaction, for statements that SQLite allows only there."""
         self._check_open()
-        with self._lock, map_errors(self.name):
-            self._check_open()
-            self._writer = self._writer or self._connect(writer=True)
-            yield self._writer
+        gate, lock = self._gate, self._lock  # after a fork inside the block the child has others
+        key = gate.enter()
+        try:
+            with lock, map_errors(self.name):
+                self._check_open()  # it may have been closed while others were writing
+                self._writer = self._writer or self._connect(writer=True)
+                yield self._writer
+        finally:
+            gate.leave(key)
 
     def close(self) -> None:
         """Close all connections."""
+        forks.check_process()
         self.closed = True
-        if self._process != os.getpid():
-            return
-        with self._lock, self._idle_lock:
-            for db in self._idle:
-                db.close()
-            self._idle.clear()
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+        key = self._gate.enter()
+        try:
+            with self._lock, self._idle_lock:
+                self._close_idle()
+        finally:
+            self._gate.leave(key)
+
+    def _close_idle(self) -> None:
+        for db in [*self._idle, *([] if self._writer is None else [self._writer])]:
+            db.close()
+            self._open.discard(db)
+        self._idle.clear()
+        self._writer = self._wal = None
+
+    def before_fork(self, deadline: float) -> None:
+        """Wait for running operations, and close all connections."""
+        if self._gate.close(deadline):
+            self._close_idle()
+
+    def after_fork_in_parent(self) -> None:
+        """Let operations begin again."""
+        self._gate.open()
+
+    def after_fork_in_child(self) -> None:
+        """Leave inherited connections alone, and refuse their file."""
+        for db in self._open:
+            forks.leak(db)
+        if self._open and self._file is not None:
+            _refused.add(self._file)
+        self._reset()
+
+    def _check_inherited(self, db: SQLiteConnection) -> None:
+        """Raise `Forked` in a child that was forked inside a transaction."""
+        forks.check_process()
+        if db not in self._open:
+            raise self._forked()
+
+    def _forked(self) -> Forked:
+        return Forked(
+            self.name,
+            "was in use when this process was forked, so its locks cannot be trusted here",
+            "open it after the fork, or start the process with spawn",
+        )
+
+    def _check_file(self) -> None:
+        """Raise `Replaced` if a commit would go to files that are no longer at their paths."""
+        if FileId.of(self.name) != self._file or FileId.of(f"{self.path}-wal") != self._wal:
+            raise self._replaced()
+
+    def _replaced(self) -> Replaced:
+        return Replaced(
+            self.name,
+            "was replaced or deleted while it was open",
+            "open it again; this operation changed nothing",
+        )
 
     def _execute_with_retry(self, db: sqlite3.Connection, statement: str) -> None:
         """Execute a statement, retrying while the file is busy until the timeout ends."""
@@ -352,31 +440,49 @@ class SQLiteConnections:
                         "try again, or open it with a longer timeout",
                     ) from error
 
-    def _acquire(self) -> SQLiteConnection:
+    @contextmanager
+    def _lend(self) -> Iterator[SQLiteConnection]:
+        """Lend a connection for reading."""
         self._check_open()
-        with self._idle_lock:
-            if self._idle:
-                return self._idle.pop()
-        with map_errors(self.name):
-            return self._connect(writer=False)
+        gate = self._gate
+        key = gate.enter()
+        try:
+            with map_errors(self.name):
+                with self._idle_lock:
+                    db = self._idle.pop() if self._idle else None
+                db = db or self._connect(writer=False)
+                try:
+                    yield db
+                finally:
+                    self._take_back(db)
+        finally:
+            gate.leave(key)
 
-    def _release(self, db: SQLiteConnection) -> None:
+    def _take_back(self, db: SQLiteConnection) -> None:
+        if db not in self._open:  # a child leaves what it inherited as it is
+            return
+        usable = _leave_transaction(db)
         with self._idle_lock:
-            if self.closed:
-                db.close()
-            else:
+            if usable and not self.closed:
                 self._idle.append(db)
+                return
+        self._open.discard(db)
+        db.close()
 
     def _check_open(self) -> None:
+        forks.check_process()
         if self.closed:
             raise Closed(self.name, "is closed", "open it again")
-        if self._process != os.getpid():
-            _INHERITED.extend([*self._idle, self._writer])
-            self._reset()
 
     def _connect(self, *, writer: bool) -> SQLiteConnection:
-        mode = "ro" if self.read_only else "rwc"
+        mode = "ro" if self.read_only else "rw"
         deadline = time.monotonic() + self._timeout
+        file = FileId.of(self.name)
+        if file in _refused:
+            raise self._forked()
+        if self._file not in (None, file):
+            raise self._replaced()
+        self._file = file
         while True:
             try:
                 db = sqlite3.connect(
@@ -394,6 +500,7 @@ class SQLiteConnections:
                 continue
             try:
                 self._configure(db, writer=writer)
+                self._open.add(db)
                 return db
             except sqlite3.OperationalError as error:
                 db.close()
@@ -435,9 +542,15 @@ def _leave_transaction(db: SQLiteConnection) -> bool:
 
 
 def create_private_file(path: Path) -> None:
-    """Create a file that only its owner can read; SQLite gives its side files the same permissions."""
+    """Create a file that only its owner can read, unless it exists; its side files get the same mode."""
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        if sys.platform == "linux":
+            # Without a descriptor: another thread may open the file at once, and closing one drops its locks.
+            os.mknod(path, 0o600 | stat.S_IFREG)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
     except OSError as error:
         remedy = "check that its folder exists and is yours"
         kind = ReadOnly if isinstance(error, PermissionError) or error.errno == EROFS else StoreFailed

@@ -133,15 +133,10 @@ class SQLiteStore(SQLStore):
 
     _db: SQLiteConnections
 
-    def __init__(self, path: Path, embedder: Embedder | None, settings: StoreSettings) -> None:
-        self.path = path
-        connections = SQLiteConnections(
-            path,
-            power_safe=settings.durability == "power",
-            read_only=settings.read_only,
-            max_pages=settings.max_pages,
-            timeout=settings.timeout,
-        )
+    def __init__(
+        self, connections: SQLiteConnections, embedder: Embedder | None, settings: StoreSettings
+    ) -> None:
+        self.path = connections.path
         super().__init__(connections, embedder, settings)
 
     def findings(self) -> list[Finding]:
@@ -239,19 +234,29 @@ def _open_file(path: Path, embedder: Any, settings: StoreSettings) -> SQLiteStor
             path,
             kind,
         )
-    stored = stored_embedder(path) if embedder == "auto" and path.exists() else None
-    return SQLiteStore(path, embedder_for(str(path), embedder, stored), settings)
-
-
-def stored_embedder(path: Path) -> str | None:
-    """Return the name of the embedder whose vectors a file contains, or None."""
+    if embedder != "auto":  # a wrong one is refused before a file is created
+        embedder = embedder_for(str(path), embedder, None)
+    connections = SQLiteConnections(
+        path,
+        power_safe=settings.durability == "power",
+        read_only=settings.read_only,
+        max_pages=settings.max_pages,
+        timeout=settings.timeout,
+    )
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
-            row = db.execute(
-                "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
-            ).fetchone()
-    except sqlite3.Error:
-        return None  # opening it for good says what is wrong
+        if embedder == "auto":
+            embedder = embedder_for(str(path), embedder, connections.read_once(stored_embedder))
+        return SQLiteStore(connections, embedder, settings)
+    except BaseException:
+        connections.close()
+        raise
+
+
+def stored_embedder(db: SQLiteConnection) -> str | None:
+    """Return the name of the embedder whose vectors a store contains, or None."""
+    row = db.execute(
+        "SELECT name FROM models WHERE serving = 1 AND EXISTS (SELECT 1 FROM vectors)"
+    ).fetchone()
     return None if row is None else str(row[0])
 
 

@@ -1,0 +1,200 @@
+"""Nothing that was acknowledged is lost around forks, second handles and replaced files."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from tests.support.fork_process import acknowledged, start
+from tests.support.stores import ADA, a_store, keep, listed
+
+from omoide.errors import Replaced
+
+KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def finish(process: subprocess.Popen[bytes]) -> bytes:
+    """Return what a process printed; it has to end well."""
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return printed
+
+
+def check_all_there(folder: Path, noted: Path) -> list[str]:
+    """Every acknowledged write is in the store, and the file is sound; return what is there."""
+    with closing(sqlite3.connect(folder / "memory.db")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with a_store("sqlite", folder) as store:
+        assert store.check() == []
+        there = listed(store, ADA)
+    lost = set(acknowledged(noted)) - set(there)
+    assert not lost, f"{len(lost)} of {len(acknowledged(noted))} acknowledged writes are lost"
+    assert len(there) == len(set(there))
+    return there
+
+
+@pytest.mark.parametrize("way", ["exit", "return"])
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_both_sides_of_a_fork_keep_what_they_acknowledged(tmp_path: Path, first: str, way: str) -> None:
+    """Whichever ends first, with or without its destructors, and while the other goes on."""
+    noted = tmp_path / "noted"
+    finish(start("both", tmp_path / "memory.db", noted, first, way))
+    assert len(check_all_there(tmp_path, noted)) == 61
+
+
+def test_a_daemon_keeps_what_it_writes_after_its_parents_ended(tmp_path: Path) -> None:
+    """A process that forks twice after opening its store loses nothing."""
+    noted = tmp_path / "noted"
+    assert finish(start("daemon", tmp_path / "memory.db", noted)) == b"done"
+    assert len(check_all_there(tmp_path, noted)) == 21
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_of_a_process_pool_keep_what_they_write(tmp_path: Path, method: str) -> None:
+    """However `multiprocessing` starts them, with a handle of the parent or one of their own."""
+    noted = tmp_path / "noted"
+    finish(start("pool", tmp_path / "memory.db", noted, method))
+    assert len(check_all_there(tmp_path, noted)) == 91
+
+
+@pytest.mark.parametrize(
+    ("who", "fork", "said"),
+    [
+        ("other", "python", b"refused refused held 1"),
+        ("self", "python", b"inside refused refused held 1"),
+        ("other", "libc", b"refused refused held 1"),
+        ("none", "libc", b"refused refused held 0"),
+        ("none", "python", b"used used held 0"),
+    ],
+)
+def test_a_child_refuses_a_file_that_was_in_use_at_the_fork(
+    tmp_path: Path, who: str, fork: str, said: bytes
+) -> None:
+    """By the handle it inherited and by a new one; the parent's transaction is not touched."""
+    noted = tmp_path / "noted"
+    assert finish(start("busy", tmp_path / "memory.db", noted, who, fork)) == said
+    assert {"before", "after"} <= {*check_all_there(tmp_path, noted)}
+
+
+def test_a_second_handle_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
+    """A process that opened the file twice keeps what it writes after another one came and went."""
+    noted = tmp_path / "noted"
+    process = start("beside", tmp_path / "memory.db", noted)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for _ in range(5):
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ok\n"
+        with a_store("sqlite", tmp_path) as store:
+            keep(store, "Coffee.")
+    finish(process)
+    assert len(check_all_there(tmp_path, noted)) == 11
+
+
+def _until(process: subprocess.Popen[bytes], noted: Path, enough: int) -> None:
+    """Wait until some writes are acknowledged."""
+    while len(acknowledged(noted)) < enough and process.poll() is None:
+        select.select([], [], [], 0.002)
+
+
+@pytest.mark.timeout(0)
+def test_random_forks_handles_and_kills_lose_nothing(tmp_path: Path) -> None:
+    """Processes that write, open, close and fork at random are killed; each acknowledged write is there."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance, noted = random.Random(seed), tmp_path / "noted"
+    rounds = max(2, KILLS // 4)
+    for turn in range(rounds):
+        processes = [start("live", tmp_path / "memory.db", noted, f"{turn}{who}", seed) for who in "ab"]
+        for process in processes:
+            _until(process, noted, len(acknowledged(noted)) + chance.randrange(5, 60))
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all that it forked
+            process.communicate()
+        check_all_there(tmp_path, noted)
+    assert len(acknowledged(noted)) > rounds
+
+
+# Files
+
+
+def test_two_handles_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """The file is created once, private to its owner, and the second handle finds it."""
+    with a_store("sqlite", tmp_path) as one, a_store("sqlite", tmp_path) as other:
+        keep(one, "Tea.", id="a")
+        keep(other, "Tea.", id="b")
+        assert sorted(listed(one)) == ["a", "b"]
+    assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
+
+
+def replace_file(path: Path, how: str) -> None:
+    """Put another file in the place of a store's, or none."""
+    match how:
+        case "deleted":
+            path.unlink()
+        case "copied over":
+            shutil.copy(path, path.with_name("copy"))
+            path.with_name("copy").replace(path)
+        case "moved away":
+            path.rename(path.with_name("elsewhere.db"))
+        case "log deleted":
+            path.with_name(f"{path.name}-wal").unlink()
+        case _:
+            path.rename(path.with_name("elsewhere.db"))
+            path.with_name(f"{path.name}-wal").unlink()
+            with closing(sqlite3.connect(path)) as db:
+                db.execute("CREATE TABLE t (x)")
+
+
+@pytest.mark.parametrize("how", ["deleted", "copied over", "moved away", "log deleted", "another program's"])
+def test_a_file_that_was_replaced_is_noticed_by_the_next_write(tmp_path: Path, how: str) -> None:
+    """Nothing is acknowledged into a file that is no longer at its path."""
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        replace_file(tmp_path / "memory.db", how)
+        for _ in range(2):
+            with pytest.raises(Replaced, match="open it again"):
+                keep(store, "Tea.", id="b")
+
+
+def test_a_replaced_store_can_be_opened_again(tmp_path: Path) -> None:
+    """A new handle uses the file that is there now."""
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        (tmp_path / "memory.db").unlink()
+        with pytest.raises(Replaced):
+            keep(store, "Tea.", id="b")
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="c")
+        assert listed(store) == ["c"]
+
+
+def test_a_fork_in_a_program_without_a_store_costs_nothing() -> None:
+    """The hooks return at once where no store is open."""
+    code = "import os, omoide.stores; pid = os.fork(); pid and os.waitpid(pid, 0)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, timeout=60).returncode == 0
+
+
+def test_a_memory_store_goes_on_in_both_processes(tmp_path: Path) -> None:
+    """Each has its own copy after a fork."""
+    with a_store("memory", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        child = os.fork()
+        if child == 0:
+            keep(store, "Tea.", id="b")
+            os._exit(0 if sorted(listed(store)) == ["a", "b"] else 1)
+        _, status = os.waitpid(child, 0)
+        assert status == 0
+        assert listed(store) == ["a"]
