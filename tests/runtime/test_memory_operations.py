@@ -302,7 +302,7 @@ async def test_what_a_provider_raises_is_told(directive: Any, error: BaseExcepti
     state, told = await execute_directive(directive, provider, 7, OPTS)
     assert (state, told["status"]) == (7, "error")
     assert len(told["error"]) <= 300
-    named = "gave up by itself" if isinstance(error, CancelledError) else type(error).__name__
+    named = "was cancelled" if isinstance(error, CancelledError) else type(error).__name__
     assert named in told["error"]
     signal(told)
 

@@ -200,7 +200,7 @@ async def test_a_listener_cannot_ask_for_the_session_that_tells_it(store: Any) -
     noted(await conversations.get("s1", MANUAL, on_signal=listen))
     with anyio.fail_after(20):
         await conversations.close("s1")
-    assert set(heard) == {"'s1' is just being closed"}
+    assert set(heard) == {"'s1' is being closed"}
     assert await contents(store) == ["framework: Phoenix of s1"]
 
 

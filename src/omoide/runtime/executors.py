@@ -80,7 +80,7 @@ def adopt_child(directive: directives.AdoptChild, server: AgentServer) -> None:
     if child.parent is not None:
         raise IdTaken(directive.child)
     if child is server or _is_ancestor(child, server):
-        raise Invalid("child", f"{directive.child!r} is the agent itself or above it", "adopt another")
+        raise Invalid("child", f"{directive.child!r} is the agent itself or its ancestor", "adopt another")
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
     child.enqueue_change(lambda agent: (PARENT.put(agent, parent), []))
     _attach_child(child, directive.tag, server)
@@ -275,7 +275,7 @@ def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) 
     for target in targets:
         if target not in DISPATCH_TARGETS and target not in server.runtime.registry.dispatchers:
             names = ", ".join((*DISPATCH_TARGETS, *sorted(server.runtime.registry.dispatchers)))
-            raise Invalid("dispatch", f"has no way {target!r}", f"use {names}")
+            raise Invalid("dispatch", f"has no target {target!r}", f"use {names}")
     blocking: list[Work] = []
     # Sorted, so that the order of effects does not depend on how the map was written.
     for target in sorted(targets):
@@ -319,7 +319,7 @@ def _receiver_ids(kind: str, target: Any, server: AgentServer) -> list[str]:
         if server.parent is None and server.persistence.ownership is not None and parent is not None:
             return [parent.id]  # it runs elsewhere in the fleet
         if server.parent is None:
-            raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
+            raise NotFound("parent of agent", server.id, "it has none; use {'to': id}")
         receivers = [server.parent[0]]
     else:
         receivers = [_child_id(target, server)]

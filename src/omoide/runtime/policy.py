@@ -171,7 +171,7 @@ class AgentOptions(Value, frozen=True, kw_only=True):
         for name in changes:
             if name not in type(self).__struct_fields__:
                 names = ", ".join(type(self).__struct_fields__)
-                raise Invalid(name, "is no term that an agent lives under", f"use {names}")
+                raise Invalid(name, "is not an agent option", f"use {names}")
         if not changes:
             return self
         if changes.get("dispatch") is not None:

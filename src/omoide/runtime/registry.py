@@ -40,7 +40,7 @@ class Registry:
         self.dispatchers = _check_functions(dispatchers, "dispatchers")
         for name in self.dispatchers:
             if name in DISPATCH_TARGETS:
-                raise Invalid(f"dispatchers.{name}", "is a way that is built in", "choose another word")
+                raise Invalid(f"dispatchers.{name}", "is a built-in target", "choose another name")
         for name, process in self.processes.items():
             if not iscoroutinefunction(process):
                 raise WrongType(f"processes.{name}", "an async function of its config", process)

@@ -134,7 +134,7 @@ class Runtime:
         self.fleet = None if name is None else Fleet(self, store, name, lease_ms, takeover_interval_ms)
         if self.fleet is not None and checkpoint_store is not None:
             raise Invalid(
-                "checkpoint_store", "is not shared by a fleet", "leave it out: the store keeps its agents"
+                "checkpoint_store", "is not shared by a fleet", "leave it out: the store holds its agents"
             )
         self._checkpoint_store = checkpoint_store
         self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
@@ -346,7 +346,7 @@ class Runtime:
         """End an agent for a reason; do nothing if it has ended already."""
         server = self._servers.get(id)
         if server is not None:
-            log.info("agent %s: is stopped: %s", id, reason)
+            log.info("agent %s: stopped: %s", id, reason)
             await stop_server(server, self.shutdown_timeout, reason)
             await self._wait_released(id)
 
@@ -427,7 +427,7 @@ class Runtime:
                 raise MissingStore("store")
             if not isinstance(self.store, SupportsDocuments):
                 raise Invalid(
-                    "store", "keeps no documents", "pass checkpoint_store=FileCheckpointStore(path)"
+                    "store", "stores no documents", "pass checkpoint_store=FileCheckpointStore(path)"
                 )
             self._checkpoint_store = DocumentCheckpointStore(self.store)
         return self._checkpoint_store

@@ -219,7 +219,7 @@ def _check_length(expression: str) -> str:
 def _parse(expression: str) -> _CronExpression:
     text = expression.strip().lower()
     if text.startswith("@") and text not in ALIASES:
-        raise Invalid("expression", f"{expression!r} is no word for a time", f"use {', '.join(ALIASES)}")
+        raise Invalid("expression", f"{expression!r} is not a known alias", f"use {', '.join(ALIASES)}")
     parts = ALIASES.get(text, text).split()
     if len(parts) not in (5, 6):
         raise Invalid(
@@ -334,7 +334,7 @@ class Timer:
             if call is not None:
                 call()
         except Exception as error:
-            _log.error("what a timer called failed with %s", type(error).__name__)
+            _log.error("the callback of a timer failed with %s", type(error).__name__)
 
 
 class _TimerQueue:

@@ -58,7 +58,7 @@ log = logging.getLogger("omoide.runtime")
 
 CAPABILITIES_REQUEST = "jido.identity.capabilities.request"
 CAPABILITIES_RESPONSE = "jido.identity.capabilities.response"
-RESTARTED = "the agent was started again"
+RESTARTED = "the agent was restarted"
 YIELD_EVERY = 16
 """The number of mailbox items that an agent takes before other tasks have their turn."""
 
@@ -236,7 +236,7 @@ class AgentServer:
         return f"/omoide/agents/{self.agent.id}"
 
     def __repr__(self) -> str:
-        return f"<agent {self.id!r}, {len(self.mailbox)} letters waiting>"
+        return f"<agent {self.id!r}, {len(self.mailbox)} items waiting>"
 
     # One run of the agent, from its start to its exit
 
@@ -260,7 +260,7 @@ class AgentServer:
         while self._exit is None:
             # Checked before each item: after its lease an agent must not act any more.
             if not persistence.is_owned:
-                return Exit("its lease ended", requested=True)
+                return Exit("its lease expired", requested=True)
             item = self.mailbox.get_nowait()
             if item is None:
                 if not self.mailbox.closed or self.task_scope.is_busy:
@@ -533,7 +533,7 @@ class AgentServer:
             self._report_overflow("the result of a job")
 
     def _report_overflow(self, what: str) -> None:
-        message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} letters wait already"
+        message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} items wait already"
         error = Error(message=message, context="mailbox", kind="QueueOverflow")
         self._stop_on_failure(lambda: self.report(error))
 
@@ -559,7 +559,7 @@ class AgentServer:
     def _cancel_hibernation(self) -> None:
         """Keep running after all: the background jobs were cancelled, so initialize again."""
         if self._hibernation is not None:
-            self._hibernation.set_exception(Dropped(self.id, "hibernate", "the agent lives on"))
+            self._hibernation.set_exception(Dropped(self.id, "hibernate", "the agent keeps running"))
         self._hibernation, self._save_on_exit = None, False
         self.task_scope.close()
         self.task_scope, self._is_draining = TaskScope(), False

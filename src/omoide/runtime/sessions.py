@@ -237,7 +237,7 @@ class SessionPool:
             if slot.closing is None:
                 await self._open_slot(key, slot, spec, options)
             elif slot.closing is asyncio.current_task():  # it would wait for itself
-                raise Invalid("session", f"{id!r} is just being closed", "ask for it later")
+                raise Invalid("session", f"{id!r} is being closed", "request it later")
             else:
                 await asyncio.wait([slot.closing])
 
@@ -286,7 +286,7 @@ class SessionPool:
         cause = failure_cause(session)
         if cause is None:
             return  # it was closed outside of the pool
-        log.warning("session %s died of %s", key[1], cause)
+        log.warning("session %s crashed with %s", key[1], cause)
         self._crashes[key] = [*self._recent_crashes(key), (clock.now(), cause)]
         try:
             await session.close()
@@ -336,7 +336,7 @@ class SessionPool:
                 self._record_failure(key, "not closed in time")
             raise
         if errors:
-            raise ExceptionGroup("some sessions were not closed well", errors)
+            raise ExceptionGroup("some sessions could not be closed", errors)
 
     async def sweep(self, now: int | None = None) -> list[str]:
         """Close the sessions that nobody holds and nobody used for `idle_ms`, and return their ids.
@@ -432,7 +432,7 @@ class SessionPool:
                 await asyncio.wait(closing, return_when=asyncio.FIRST_COMPLETED)
                 await checkpoint()
             else:
-                raise TooManyAgents("this set of sessions", self.limit or 0)
+                raise TooManyAgents("the session pool", self.limit or 0)
 
     def _prune(self) -> None:
         """Remove sessions that others closed, and crashes outside of the window."""
@@ -451,7 +451,7 @@ class SessionPool:
 
 def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     if "store" in options:
-        raise Invalid("store", "is that of all sessions here", "leave it out")
+        raise Invalid("store", "is shared by all sessions of the pool", "leave it out")
     return _resolve(options)
 
 

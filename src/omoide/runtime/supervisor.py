@@ -40,11 +40,11 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
             if _restarts_exhausted(server):
                 exit = Exit(f"gave up after {len(server.restart_times) - 1} restarts: {exit.reason}")
                 return
-            log.warning("agent %s: started again after: %s", server.id, exit.reason)
+            log.warning("agent %s: restarted after: %s", server.id, exit.reason)
             try:
                 agent = _with_parent(PARENT.get(server.agent), await _reload_agent(server, runtime))
             except Exception as error:
-                exit = Exit(f"could not be taken up again: {type(error).__name__}")
+                exit = Exit(f"could not be restored: {type(error).__name__}")
                 return
             # Only after the reload: pending requests are answered here with "started again".
             server.clean_up(exit, restarting=True)

@@ -340,7 +340,7 @@ class Bus:
             self._report(
                 subscription,
                 delivery.signal,
-                Dropped(subscription.name, delivery.signal.type, "its handler gave up"),
+                Dropped(subscription.name, delivery.signal.type, "its handler was cancelled"),
             )
         except Exception as error:
             self._report(subscription, delivery.signal, error)

@@ -205,7 +205,7 @@ async def load_memories(store: Any, scope: Scope, hint: str | None) -> tuple[lis
         if found and isinstance(store, SupportsAccess):
             await store.record_access([entry.id for entry in found], scope)
     except OmoideError as error:
-        return [], [f"memory could not be asked ({type(error).__name__}: {error})"]
+        return [], [f"memories could not be recalled ({type(error).__name__}: {error})"]
     return found, []
 
 

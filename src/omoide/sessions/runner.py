@@ -275,7 +275,7 @@ class TurnRunner:
         """Persist that the turn was cancelled; it can be resumed or abandoned."""
         turn = self._state.record.turn
         if turn is not None and turn.asked.id == request_id and not self._state.lease_lost:
-            message = "the program stopped waiting"
+            message = "the turn was cancelled"
             details = {"kind": "Cancelled", "message": message, "request_id": request_id}
             with suppress(OmoideError):
                 await self._state.save(status="error", error=details)

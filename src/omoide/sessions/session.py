@@ -108,7 +108,7 @@ class Session:
         """
         if store is None:
             raise MissingStore("store")
-        require(store, SupportsDocuments, "keep a session")
+        require(store, SupportsDocuments, "store a session")
         self.spec = check_instance(spec, "spec", kind=AgentSpec)
         self.id = ids.check(id, "session_id")
         self._store = store
@@ -462,7 +462,7 @@ class Session:
             review, turn = reviews.get(review_id), self.record.turn
             if review is None or turn is None:
                 known = ", ".join(review.id for review in self.pending_reviews) or "none"
-                raise NotFound("review", review_id, f"waiting are: {known}")
+                raise NotFound("review", review_id, f"pending reviews: {known}")
             if decision.verdict == "settle" and review.boundary == "input":
                 raise Invalid("review", f"{review_id!r} is about an input", "approve or deny it")
             decisions = {**thaw(turn.decisions), review_id: codec.to_builtins(decision)}
@@ -744,7 +744,7 @@ def _session_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for every turn of a session; raise for those that belong to a single turn."""
     for name in ("agent", "history", "request_id", "decisions", "session_id"):
         if name in options:
-            raise Invalid(name, "is nothing to open a session with", "leave it out")
+            raise Invalid(name, "is an option of a single turn", "leave it out")
     return resolve_aliases(options)
 
 

@@ -143,8 +143,8 @@ class SessionStore:
     """Reads and writes the documents of one session."""
 
     def __init__(self, store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
-        require(store, SupportsLeases, "lend a session to one runner at a time")
-        self._store: Any = require(store, SupportsDocuments, "keep a session")
+        require(store, SupportsLeases, "lease a session")
+        self._store: Any = require(store, SupportsDocuments, "store a session")
         self._scope = Scope(namespace=namespace)
         self.session_id = session_id
         self._owner = ids.new("run_")
@@ -286,7 +286,7 @@ async def sessions(
 
 async def spec_of(store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> AgentSpec:
     """Return the spec that a session was begun with, without its code."""
-    documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "keep a session")
+    documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "store a session")
     document = await documents.load(
         SESSION_KIND, ids.check(session_id, "session_id"), Scope(namespace=namespace)
     )
@@ -297,7 +297,7 @@ async def spec_of(store: Any, session_id: str, namespace: str = DEFAULT_NAMESPAC
 
 def session_not_found(session_id: str) -> NotFound:
     """Return the error for a session that does not exist."""
-    return NotFound("session", session_id, "start it, or see which there are with sessions()")
+    return NotFound("session", session_id, "start it, or list them with sessions()")
 
 
 def _require_store(store: Any) -> Any:

@@ -334,7 +334,7 @@ class ToolRound:
                 await self._run_pure(call, action)
         missing = [call.name for call in reply.calls if call.id not in state.progress.results]
         if missing:  # providers refuse a conversation in which a call has no result
-            raise TurnFailed(state.request.id, f"has no answer of {', '.join(missing)}", "resume it")
+            raise TurnFailed(state.request.id, f"has no result of {', '.join(missing)}", "resume it")
 
     async def _dispatch(self, call: ToolCall) -> None:
         """Decide what happens to a call: run it, answer it at once, or ask a person."""
@@ -376,7 +376,7 @@ class ToolRound:
             return
         decision = self._state.decision_on("unknown", call)
         if decision is None:
-            question = f"{call.name} began, and nobody knows whether it took effect. Run it again?"
+            question = f"{call.name} started, and its outcome is unknown. Run it again?"
             self._reviews.append(self._state.build_review("unknown", question, call=call))
         elif decision.verdict == "approve":
             self._runnable.append((call, action))

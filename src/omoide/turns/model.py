@@ -167,7 +167,7 @@ def _from_mapping(answer: Mapping[str, Any], model: str) -> Reply:
                 raise Invalid("type", f"is {other!r}", "use final, operation or operations")
     except (Invalid, KeyError, TypeError) as error:
         raise ModelMisbehaved(
-            model, f"gave an answer that is none ({error})", "correct what the function returns"
+            model, f"gave an invalid answer ({error})", "correct what the function returns"
         ) from error
 
 

@@ -164,7 +164,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         for name in kwargs:
             if name not in TurnKwargs.__annotations__:
                 known = ", ".join(TurnKwargs.__annotations__)
-                raise Invalid(name, "is no option of a turn", f"use {known}")
+                raise Invalid(name, "is not an option of a turn", f"use {known}")
         options = cls(**resolve_aliases(kwargs))
         options._check()
         return options
@@ -176,7 +176,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         if self.checkpoint not in (None, *CHECKPOINTS):
             raise Invalid("checkpoint", f"is {self.checkpoint!r}", f"use one of {', '.join(CHECKPOINTS)}")
         if self.store is not None and not isinstance(self.store, Store):
-            raise WrongType("store", "a store", self.store, "pass what open_store(…) gave")
+            raise WrongType("store", "a store", self.store, "pass a store from open_store(…)")
         if self.agent is not None:
             check_instance(self.agent, "agent", kind=Agent)
         for field in ("request_id", "session_id", "project_id"):

@@ -71,7 +71,7 @@ class Message(Value, frozen=True, kw_only=True):
         if self.calls and self.role != "assistant":
             raise Invalid("calls", f"come with role {self.role!r}", "only an assistant asks for tools")
         if self.role == "tool" and (self.call_id is None or self.name is None):
-            raise Invalid("call_id", "or name is missing", "say which call of which tool is answered")
+            raise Invalid("call_id", "or name is missing", "name the call and the tool that it answers")
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ def _parse_message(source: Mapping[str, Any], field: str) -> Message:
     except Invalid as error:
         raise error.with_path_prefix(field) from error
     except TypeError as error:
-        raise Invalid(field, f"is no message ({error})", "give it role and content") from error
+        raise Invalid(field, f"is not a message ({error})", "give it role and content") from error
 
 
 def _group_messages(loose: list[Message]) -> list[Exchange]:

@@ -178,7 +178,7 @@ def answer_of(result: TurnResult) -> str:
     if result.reviews:
         raise ReviewNeeded(result.request_id, [review.id for review in result.reviews])
     if result.status != "finished":
-        raise TurnFailed(result.request_id, "was put aside and has no answer yet", "resume it")
+        raise TurnFailed(result.request_id, "is suspended and has no answer yet", "resume it")
     return result.content
 
 

@@ -422,7 +422,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             raise Invalid(at, f"is {like!r}, {_not_listed(sorted(self.plugins))}", "list it first")
         for label, plugin in found.items():
             if not _has_config(plugin, self.plugins[label]):
-                raise Invalid(at, f"is configured otherwise than {label!r} in the spec", "pass its class")
+                raise Invalid(at, f"has another configuration than {label!r} in the spec", "pass its class")
         return found
 
     def tool(self, name: str) -> Action:
@@ -540,7 +540,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             with file.open("rb") as opened:
                 data = opened.read() if file.suffix == ".json" else opened.read(MAX_YAML_BYTES + 1)
         except FileNotFoundError as error:
-            raise NotFound("file", str(path), "see where the spec is") from error
+            raise NotFound("file", str(path), "check the path") from error
         except OSError as error:
             raise Invalid("path", f"cannot be read ({error})", "pass a file that can be read") from error
         return cls.from_json(data, **code) if file.suffix == ".json" else cls.from_yaml(data, **code)
@@ -592,7 +592,7 @@ def _split_tools(source: object, bound: tuple[Action, ...]) -> tuple[tuple[str, 
             raise WrongType(field, "an Action or its name", item, "decorate it with @action")
         name = check_name(_name_of(item), field)
         if name in names:
-            raise Invalid(field, f"is {name!r} once more", "list it once")
+            raise Invalid(field, f"repeats {name!r}", "list it once")
         names.append(name)
         if isinstance(item, Action):
             known[name] = item
@@ -619,7 +619,7 @@ def _split_plugins(
         if not _PLUGIN_LABEL.match(label):
             raise Invalid(f"plugins[{at}]", f"is {label!r}", "use letters, digits and underscores")
         if label in configs:
-            raise Invalid(f"plugins[{at}]", f"is {label!r} once more", "list it once, or with an alias")
+            raise Invalid(f"plugins[{at}]", f"repeats {label!r}", "list it once, or with an alias")
         configs[label] = config
     attached = (known[label] for label in sorted(configs) if label in known)
     return freeze_map(configs), tuple(
@@ -660,9 +660,13 @@ def _check_class(kind: type | None, schema: FrozenMap[str, Any] | None, field: s
     if kind is None:
         return None
     if schema is None:
-        raise Invalid(field, "is given, and the spec describes none", "put it into the spec")
+        raise Invalid(field, "is given, but the spec has none", "add it to the spec")
     if not _has_fields_of(kind, schema, field):
-        raise Invalid(field, f"is {kind!r}, whose fields are others than the spec's", "pass the class it was")
+        raise Invalid(
+            field,
+            f"is {kind!r}, whose fields differ from the spec's",
+            "pass the class that the spec was made with",
+        )
     return kind
 
 
@@ -681,7 +685,7 @@ def _check_json(value: object, path: str) -> None:
         for at, item in enumerate(value):
             _check_json(item, f"{path}[{at}]")
     elif value is not None and not isinstance(value, (str, int, float)):
-        raise Unsupported(path, f"is a {type(value).__name__}", "write it as JSON would")
+        raise Unsupported(path, f"is a {type(value).__name__}", "use JSON types")
 
 
 @lru_cache(maxsize=64)

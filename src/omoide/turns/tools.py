@@ -160,7 +160,7 @@ async def run_effectful(action: Action, call: ToolCall, ctx: TurnContext, timeou
                 return ToolOutcome(ok=False, content="Something that it waited for was cancelled.")
     except Exception as error:
         return ToolOutcome(ok=False, content=_error_text(error))
-    late = f"It did not answer within {timeout_ms / 1000:g} s. Nobody knows whether it took effect."
+    late = f"It did not answer within {timeout_ms / 1000:g} s. It may or may not have taken effect."
     return ToolOutcome(ok=False, content=late)
 
 

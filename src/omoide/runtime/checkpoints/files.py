@@ -66,7 +66,7 @@ def map_os_errors(name: str) -> Iterator[None]:
         if error.errno in DISK_FULL_ERRNOS:
             raise DiskFull(name, f"has no room left ({detail})", "free some space and try again") from error
         if error.errno in READ_ONLY_ERRNOS:
-            raise ReadOnly(name, f"cannot be written to ({detail})", "check who may use it") from error
+            raise ReadOnly(name, f"cannot be written to ({detail})", "check its permissions") from error
         raise StoreFailed(name, f"cannot be used ({detail})", "check the path") from error
 
 

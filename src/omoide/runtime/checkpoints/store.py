@@ -37,7 +37,7 @@ class DocumentCheckpointStore:
     """Checkpoints in a store that has documents."""
 
     def __init__(self, store: Any, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store: Any = require(store, SupportsDocuments, "keep agents at rest")
+        self._store: Any = require(store, SupportsDocuments, "store checkpoints")
         self._namespace = Scope(namespace=namespace).namespace
 
     async def load(self, id: str) -> StoredCheckpoint:

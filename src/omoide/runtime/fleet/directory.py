@@ -144,7 +144,7 @@ class FleetRequests:
             )
             await self._send_candidates(request, candidates[:MAX_CANDIDATES])
         except Invalid as error:  # the same request would fail again
-            log.warning("fleet: was asked what cannot be answered: %s", type(error).__name__)
+            log.warning("fleet: received an invalid request: %s", type(error).__name__)
 
     async def _send_candidates(self, request: Signal, candidates: list[FleetCandidate]) -> None:
         while True:

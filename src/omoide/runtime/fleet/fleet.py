@@ -131,7 +131,7 @@ class SignalReceiver:
                 await self._fleet.requests.reply(request, None, problem)
         except Exception as problem:
             # The signal was handled and saved: a reply that cannot be sent does not make it fail.
-            log.warning("agent %s: could not answer: %s", self._owned.id, type(problem).__name__)
+            log.warning("agent %s: could not reply: %s", self._owned.id, type(problem).__name__)
 
 
 class Fleet:
@@ -143,7 +143,7 @@ class Fleet:
         if store is None:
             raise MissingStore("store")
         for protocol in (SupportsLeases, SupportsDocuments):
-            require(store, protocol, "say who lets an agent live")
+            require(store, protocol, "lease agents")
         self.runtime = runtime
         self.store: Any = store
         self.name = check_text(name, "name")
@@ -302,7 +302,7 @@ class Fleet:
                     await self.directory.save(location.replace(runtime=None, member=None), expected_rev=rev)
             await self.leases.release(owned)
         except Exception as error:
-            log.warning("agent %s: could not be given back: %s", owned.id, type(error).__name__)
+            log.warning("agent %s: could not be released: %s", owned.id, type(error).__name__)
         finally:
             self.leases.remove(owned)
 
@@ -349,7 +349,7 @@ class Fleet:
 
     def log_save_delay(self, owned: OwnedAgent, error: Exception) -> None:
         """Log that something handled could not be saved or sent yet."""
-        log.warning("agent %s: waits to be saved: %s", owned.id, type(error).__name__)
+        log.warning("agent %s: could not be saved yet: %s", owned.id, type(error).__name__)
 
     async def locate(self, id: str) -> str | None:
         """Return the name of the runtime that owns an agent, or owned it last; None if it hibernates."""

@@ -77,7 +77,7 @@ class OwnershipRecord(Value, frozen=True, kw_only=True):
                 outbox=tuple((to, Signal.from_json(text)) for to, text in data["outbox"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise RestoreFailed(f"agent {id!r}", f"the note beside its checkpoint: {error}") from error
+            raise RestoreFailed(f"agent {id!r}", f"its ownership record: {error}") from error
 
 
 class FencedCheckpointStore(DocumentCheckpointStore):
@@ -203,7 +203,7 @@ class OwnedAgent:
         try:
             rev = await save_agent(agent, store, expected_rev=rev, force=snapshot != self._saved)
         except Conflict:
-            self._fleet.lose_agent(self, "somebody else saved it")
+            self._fleet.lose_agent(self, "another runtime saved it")
             raise
         self._saved, self._is_blocked = snapshot, False
         self._outbox.extend(self._unsaved_outbox.popleft() for _ in range(unsaved))
@@ -221,7 +221,7 @@ class OwnedAgent:
         store = FencedCheckpointStore(self._fleet.store)
         loaded = await load_agent(self.id, definition, store)
         if store.stored_record.token != self.token:
-            self._fleet.lose_agent(self, "somebody else took it up")
+            self._fleet.lose_agent(self, "another runtime owns it")
             raise OwnedElsewhere(self.id, "another runtime")
         return loaded
 
@@ -305,7 +305,7 @@ class Leases:
                     for owned in [*self.owned.values()]:
                         owned.retry()
                         if owned.is_unsubscribed:
-                            self._on_lost(owned, "its post is read elsewhere")
+                            self._on_lost(owned, "its signals are read elsewhere")
                         if owned.token and not owned.is_lost:
                             tasks.start_soon(self._renew, owned)
 
@@ -365,7 +365,7 @@ class Leases:
         if owned.renewal_stopped.is_set():
             return
         if lease is None or lease.token != owned.token:
-            self._on_lost(owned, "its lease is another's")
+            self._on_lost(owned, "its lease belongs to another runtime")
         else:  # an earlier claim may return after a later one
             owned.deadline = max(owned.deadline, started + self.lease_ms / 1000)
 
@@ -375,7 +375,7 @@ class Leases:
             await anyio.sleep(self.lease_ms / 20_000)
             for owned in [*self.owned.values()]:
                 if owned.token and not owned.is_lost and not owned.is_valid():
-                    self._on_lost(owned, "its lease ran out")
+                    self._on_lost(owned, "its lease expired")
 
 
 def _scope(id: str) -> Scope:

@@ -117,7 +117,7 @@ def map_error(error: BaseException, address: str) -> OmoideError:
     if isinstance(error, OmoideError):
         return error
     if is_auth_error(error):
-        return NotAllowed(address, "does not let us in", "check the user, the password or the credentials")
+        return NotAllowed(address, "rejected the login", "check the user, the password or the credentials")
     number = error_code(error)
     if number in NO_JETSTREAM:
         return no_jetstream_error(address)
@@ -131,7 +131,7 @@ def map_error(error: BaseException, address: str) -> OmoideError:
         )
     if number == NO_CLUSTER:
         return ServiceFailed(
-            address, "is no cluster, and keeps no replicas", "use replicas=1, or three servers"
+            address, "is not a cluster, and stores no replicas", "use replicas=1, or three servers"
         )
     if is_transient(error):
         return unreachable_error(address, f"did not answer ({error_text(error)})")
@@ -145,7 +145,7 @@ def no_jetstream_error(address: str) -> ServiceFailed:
 
 def no_tls_error(address: str) -> ServiceFailed:
     """Return the error for a server to which a password would travel unencrypted."""
-    return ServiceFailed(address, "speaks no TLS", "set it up there, or use nats:// where nobody listens")
+    return ServiceFailed(address, "has no TLS", "enable it there, or use nats:// on a trusted network")
 
 
 def closed_error() -> Closed:
@@ -231,7 +231,7 @@ def parse_servers(url: Any) -> list[str]:
         except ValueError:
             usable = False
         if not usable:  # the message does not repeat it: it may have a password
-            raise Invalid("url", "is no address of a NATS server", "use nats://host:4222")
+            raise Invalid("url", "is not the address of a NATS server", "use nats://host:4222")
     if not addresses:
         raise Invalid("url", "names no server", "use nats://host:4222")
     return addresses
@@ -336,7 +336,7 @@ class NatsConnection:
                 last = error
             await anyio.sleep(min(RETRY_DELAY_S, max(remaining, 0)))
         cause = "no connection" if last is None else error_text(last)
-        raise unreachable_error(self.address, f"did not do it within {seconds:g} s ({cause})") from last
+        raise unreachable_error(self.address, f"did not answer within {seconds:g} s ({cause})") from last
 
     async def _connect(self, timeout: float) -> None:
         """Connect to any of the servers; a client that may not sign in does not try again."""

@@ -81,10 +81,10 @@ async def create_agent_consumer(
             if connection.error_code(error.__cause__ or error) not in connection.NOT_UNIQUE:
                 raise
             if not takeover:
-                raise OwnedElsewhere(agent, "another reader") from error
+                raise OwnedElsewhere(agent, "another process") from error
             last = error
         suspect_seq, crash_count = await _remove_consumers(nats, settings, subject)
-    raise OwnedElsewhere(agent, "another reader") from last
+    raise OwnedElsewhere(agent, "another process") from last
 
 
 async def delete_consumer(nats: NatsConnection, consumer: ConsumerRef, *, timeout: float) -> None:

@@ -132,7 +132,7 @@ class SignalDelivery:
             except get_cancelled_exc_class():
                 if is_cancelled():
                     raise
-                error = Dropped(self._name, signal.type, "its handler gave up")
+                error = Dropped(self._name, signal.type, "its handler was cancelled")
             except Exception as exception:
                 error = exception
             if subscription.is_closed():
@@ -300,7 +300,7 @@ class NatsChannel:
             return
         self._consumer = await self._create_consumer(takeover=False)
         if self._agent is None:
-            problem = "its place in the stream was lost, and signals in between with it"
+            problem = "its consumer was lost, and with it the signals published since"
             self._report(self.name, None, Dropped(self.name, "?", problem))
 
     async def _create_consumer(self, *, takeover: bool) -> ConsumerRef:
@@ -331,7 +331,7 @@ class NatsChannel:
                     await streams.delete_consumer(self._connection, self._consumer, timeout=LEAVE_TIMEOUT_S)
             except Exception as error:
                 # The next owner of the agent removes it, or the server does after a while.
-                log.info("nats: %s: its reader stays behind: %s", self.name, type(error).__name__)
+                log.info("nats: %s: its consumer was not deleted: %s", self.name, type(error).__name__)
 
     # Delivering
 
@@ -365,7 +365,7 @@ class NatsChannel:
         else:
             self.counts["dropped"] += 1
             stream = self._settings.dead_letter_stream
-            reason = f"it failed {self._settings.max_deliver} times, and lies in {stream}"
+            reason = f"it failed {self._settings.max_deliver} times, and is stored in {stream}"
             self._report(self.name, signal, Dropped(self.name, signal.type, reason))
             await self._dead_letter(message, "failed too often")
 
@@ -390,7 +390,7 @@ class NatsChannel:
         try:
             await acknowledge()
         except Exception as error:
-            log.info("nats: %s: a message was not confirmed: %s", self.name, type(error).__name__)
+            log.info("nats: %s: a message was not acknowledged: %s", self.name, type(error).__name__)
 
 
 class NatsTransport:
@@ -422,7 +422,7 @@ class NatsTransport:
         for field in settings:
             if field not in NatsSettings.__struct_fields__:
                 names = ", ".join(NatsSettings.__struct_fields__)
-                raise Invalid(field, "is nothing that can be set", f"use {names}")
+                raise Invalid(field, "is not a setting", f"use {names}")
         self.settings = NatsSettings(**settings)
         options = {"user_credentials": credentials, "tls": tls, "name": name}
         self._connection = NatsConnection(

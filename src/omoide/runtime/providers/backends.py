@@ -173,7 +173,7 @@ class StoreProvider:
         elif isinstance(store, SupportsBatchWrite):
             written = await store.write_with_vector(request, vector)
         else:
-            raise Invalid("embedding", "is nothing that this store takes", "leave it out")
+            raise Invalid("embedding", "is not supported by this store", "leave it out")
         if written.entry.superseded_by is not None:
             if not isinstance(store, SupportsSupersede):
                 raise Invalid("key", "was forgotten, and this store cannot restore", "use another key")
@@ -222,7 +222,7 @@ class StoreProvider:
         metadata = freeze_map(opts.get("metadata") or {}, "metadata")
         for name in ("key", "value"):
             if name in metadata:
-                raise Invalid(f"metadata.{name}", "is where the provider keeps its own", "use another name")
+                raise Invalid(f"metadata.{name}", "is reserved for the provider", "use another name")
         kind = opts.get("type")
         return Entry(
             id=_entry_id(scope, key),
@@ -260,7 +260,7 @@ class StoreProvider:
         try:
             if erase:
                 if not isinstance(store, SupportsErase):
-                    raise Invalid("erase", "is nothing that this store can do", "delete without it")
+                    raise Invalid("erase", "is not supported by this store", "delete without it")
                 await store.erase(scope, id=entry.id)
             elif entry.superseded_by is None:
                 if not isinstance(store, SupportsSupersede):

@@ -225,13 +225,13 @@ def _query_result(value: Any) -> OperationResult:
     """Return the result of a query, if a signal can carry it."""
     try:
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            return OperationResult(f"query gave {type(value).__name__}, not a list")
+            return OperationResult(f"query returned {type(value).__name__}, not a list")
         items = Signal(type=MEMORY_RESULT, id="result", time=None, data={"result": value}).data["result"]
     except Exception as error:
-        return OperationResult(reason_text(f"query gave what cannot be kept ({error_reason(error)})"))
+        return OperationResult(reason_text(f"query returned what cannot be stored ({error_reason(error)})"))
     for at, item in enumerate(items):
         if not isinstance(item, Mapping):
-            return OperationResult(f"query gave {type(item).__name__} at [{at}], not a mapping")
+            return OperationResult(f"query returned {type(item).__name__} at [{at}], not a mapping")
     return OperationResult(result=items)
 
 
@@ -330,7 +330,7 @@ class Providers:
             return _ConfiguredProvider(value, freeze_map(opts))
         if isinstance(value, (str, Store)):
             return _configure_store(self._store if value == "store" else value, opts)
-        raise WrongType(field, "a provider, a word, a store or a URL", value)
+        raise WrongType(field, "a provider, its name, a store or a URL", value)
 
     def _pointer(self, alias: str, agent: Agent) -> Mapping[str, Any]:
         """Return what an agent's memory says about an alias."""
