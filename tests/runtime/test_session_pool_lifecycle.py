@@ -213,7 +213,7 @@ async def test_what_was_closed_by_others_is_opened_anew(store: Any) -> None:
         model = ScriptedModel("a", "b", "c", "d", "e")
         seen = []
         for at in range(5):
-            options = {"llm": model, "project_id": "p1"} if at == 0 else {}
+            options: dict[str, Any] = {"llm": model, "project_id": "p1"} if at == 0 else {}
             session = await conversations.get("s1", MANUAL if at == 0 else None, **options)
             seen.append(session)
             async with session:

@@ -63,6 +63,7 @@ class Registry:
         """Register an executor of a directive class; it replaces a built-in one."""
         if not isinstance(directive, type) or not issubclass(directive, Directive):
             raise WrongType("executors", "classes of directives as keys", directive, "subclass Directive")
+        # Forget the classes that had no executor: they may be subclasses of this one.
         self._executors = {
             cls: function
             for cls, function in self._executors.items()

@@ -228,6 +228,7 @@ def _parse(expression: str) -> _CronExpression:
     if len(parts) == 5:
         parts = ["0", *parts]
     seconds, minutes, hours, days, months, weekdays = map(_parse_values, parts, _FIELDS)
+    # The rule of cron: where both days are restricted, one of them has to match; else both have to.
     either = not set("*?") & {*parts[3], *parts[5]}
     if not either and not any(day <= _MAX_MONTH_DAYS[month] for day in days for month in months):
         raise Invalid("expression", f"{expression!r} never fires", "use a day that one of the months has")
@@ -319,7 +320,7 @@ class Timer:
 
     @property
     def active(self) -> bool:
-        """Whether the call is still to come."""
+        """True until the call was made or cancelled."""
         return self._call is not None
 
     def cancel(self) -> None:
@@ -329,6 +330,7 @@ class Timer:
             self._queue.discard_one()
 
     def _fire(self) -> None:
+        # Cleared first: a call that cancels its own timer must not count it as cancelled.
         call, self._call = self._call, None
         try:
             if call is not None:
@@ -377,6 +379,7 @@ class Timers:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing: Timing = SystemTiming() if timing is None else timing
+        # Apart, because a clock that is set back delays wall clock timers and not elapsed ones.
         self._wall, self._elapsed = _TimerQueue(), _TimerQueue()
         self._last_now = self.timing.now()
         self._set_back = 0

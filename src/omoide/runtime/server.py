@@ -1,6 +1,6 @@
 """Run one agent: its task, its directives, and when it is saved.
 
-One task takes envelopes from the mailbox in order. A signal goes its way from top to bottom here: `run` takes
+One task takes envelopes from the mailbox in order. A signal is handled from top to bottom here: `run` takes
 it, `_handle` passes it to the agent (plugins, routes, `cmd`), `execute_directives` queues the directives that
 come back, `_drain` takes them one after the other, and `_execute` calls the executor of each. Work that takes
 time runs beside the task as a job and comes back as another envelope, so an agent never waits for I/O.
@@ -109,7 +109,7 @@ class Persistence:
 
     @property
     def is_owned(self) -> bool:
-        """Whether the agent may run here; outside of a fleet it always may."""
+        """True if the agent may run here; outside of a fleet it always may."""
         return self.ownership is None or self.ownership.is_valid()
 
     def record_handled(self, signal: Signal, *, internal: bool) -> None:
@@ -135,6 +135,7 @@ class Persistence:
 
     async def save(self, server: AgentServer) -> bool:
         """Save the agent, resolve the waiting replies, and return whether it was saved."""
+        # The agent of this moment: jobs may change it while the store writes.
         agent, self.unsaved_count = server.agent, 0
         try:
             if self.ownership is None:
@@ -142,6 +143,7 @@ class Persistence:
                 self.rev = await save_agent(agent, store, expected_rev=self.rev)
             else:
                 self.rev = await self.ownership.save(agent, self.rev)
+                # Sent only now: a signal must not be known elsewhere before its cause is saved.
                 await self.ownership.flush()
         except Exception as error:
             for reply in self.pop_waiters():
@@ -218,7 +220,7 @@ class AgentServer:
         self._directives: deque[QueuedDirective] = deque()
         self._is_draining = False
         self._in_remedy = False
-        """Whether the directive being executed is one that the error policy returned."""
+        """True while a directive that the error policy returned is executed."""
         self._exit: Exit | None = None
         self._save_on_exit = False
         self._hibernation: PendingReply | None = None
@@ -279,6 +281,7 @@ class AgentServer:
                 continue
             if isinstance(item, Envelope):
                 self._handle(item)
+            # Through the mailbox, so that everything before the request is saved with it.
             elif isinstance(item, SaveRequest):
                 await self.save(item.reply)
             else:
@@ -351,6 +354,7 @@ class AgentServer:
     def _resolve_reply(self, reply: PendingReply, signal: Signal, unrouted: Directive | None) -> None:
         if isinstance(unrouted, Error):
             reply.set_exception(Unrouted(self.id, signal.type, unrouted.message))
+        # With a save after each signal, the caller gets the reply once the signal cannot be lost.
         elif self.options.save_every == 1:
             self.persistence.add_waiter(reply)
         else:
@@ -589,6 +593,7 @@ class AgentServer:
             reply.set_exception(dropped)
         if self._hibernation is not None and not restarting:
             self._hibernation.set_exception(dropped)
+        # Every memory request gets an answer; an agent that ends for good could not read it.
         if restarting:
             if self._provider_queues is not None:
                 self._provider_queues.abort(self, RESTARTED)
@@ -602,6 +607,7 @@ class AgentServer:
         self.task_scope, self.cancel_scope = TaskScope(), CancelScope()
         self.error_count, self.persistence.unsaved_count = 0, 0
         if self.persistence.ownership is not None:
+            # Signals since the last save do not count as handled: their effects are gone.
             self.persistence.ownership.revert()
         self._exit, self._is_draining = None, False
 

@@ -60,7 +60,7 @@ _FORMATS: dict[object, Any] = {
     "uuid": UUID,
     "decimal": Decimal,
 }
-_PENDING = object()
+_PENDING = object()  # marks a reference under way, to find one that refers to itself
 
 SchemaNode = FrozenMap[str, Any]
 
@@ -74,6 +74,7 @@ def type_from_schema(schema: Mapping[str, Any], name: str) -> type:
     _check_keywords(root, name, "type", *_KEYWORDS["object"])
     made = builder.struct_type(root, name)
     try:
+        # msgspec checks a class when a decoder is built for it; otherwise the first answer would fail.
         msgspec.json.Decoder(made)
     except (TypeError, ValueError) as error:
         raise _invalid(name, f"cannot be made into a class ({error})", "simplify it") from error
@@ -88,7 +89,7 @@ class _SchemaBuilder:
         self._defs = defs
         self._resolved: dict[
             tuple[str, str | None], Any
-        ] = {}  # by reference, and by what tells variants apart
+        ] = {}  # by reference, and by the field that distinguishes variants
         self._defaults: list[tuple[str, Any, Any]] = []
 
     def type_of(self, schema: object, path: str) -> Any:
@@ -134,6 +135,7 @@ class _SchemaBuilder:
         item = self.type_of(schema.get("items", True), f"{path}.items")
         if schema.get("uniqueItems", False) is False:
             return _constrain(GenericAlias(list, item), schema, _COUNTS, path)
+        # A set needs items that are hashable.
         if getattr(item, "__origin__", item) not in (str, int, float, Literal):
             raise _invalid(f"{path}.uniqueItems", "is supported for text and numbers only", "leave it out")
         return _constrain(GenericAlias(set, item), schema, _COUNTS, path)
@@ -146,6 +148,7 @@ class _SchemaBuilder:
             raise _invalid(path, "has another number of items than prefixItems", "describe each item")
         named = {f"at_{at}": place for at, place in enumerate(places)}
         required = [name for at, name in enumerate(named) if type(fewest) is int and at < fewest]
+        # An array-like struct and not a tuple, because its last items may be optional.
         closed = most is not None or "items" in schema
         return self._define_struct(
             named, required, f"{path}.prefixItems", forbid_unknown_fields=closed, array_like=True

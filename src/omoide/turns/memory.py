@@ -154,7 +154,7 @@ async def recall(
         session_id: the session, for a policy with scope `session`.
         project_id: the project, for a policy with scope `project`.
         context: data about the turn, which may name the namespace.
-        extra: how many memories to recall beyond the policy's `max_entries`.
+        extra: number of memories to recall beyond the policy's `max_entries`.
         memory_store: another name of `store`.
     """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
@@ -259,6 +259,7 @@ async def capture_turn(
         spec, policy, session_id=session_id, project_id=project_id, context=context, include_session=True
     )
     check_non_empty(content, "content")
+    # A capture that is repeated after a crash writes the same memory again, not a second one.
     id = capture_id(spec.id, session_id, request_id)
     entry = Entry(
         id=id,
@@ -302,6 +303,7 @@ async def recall_unseen(
     The captures of those turns match best, being about the same thing, so more is recalled where they crowd
     out the rest.
     """
+    # At most two recalls: the second asks for as many memories as are allowed.
     extra = min(len(seen), 20)
     while True:
         found = await recall(

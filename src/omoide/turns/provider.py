@@ -101,6 +101,7 @@ ERROR_MAPPINGS: tuple[tuple[type[Exception], ErrorMapping], ...] = (
     (exceptions.ModelTimeoutError, TIMED_OUT),
     (exceptions.ModelRequestTimeout, TIMED_OUT),
     (exceptions.ModelConnectionError, UNREACHABLE),
+    # The base class of the rows above, so it comes after them.
     (exceptions.ModelAPIError, UNREADABLE),
     (exceptions.ContentFilterError, (ModelRefused, "filtered the content", "rephrase it")),
     (exceptions.UnexpectedModelBehavior, UNREADABLE),
@@ -109,6 +110,7 @@ ERROR_MAPPINGS: tuple[tuple[type[Exception], ErrorMapping], ...] = (
     (exceptions.UserError, UNUSABLE),
     (httpx2.TimeoutException, TIMED_OUT),
     (httpx2.TransportError, UNREACHABLE),
+    # A subclass of OSError, so it comes before it.
     (TimeoutError, TIMED_OUT),
     (OSError, UNREACHABLE),
     (ImportError, UNUSABLE),
@@ -134,7 +136,7 @@ def map_provider_errors(model: str) -> Iterator[None]:
 
 def to_model_error(error: Exception, model: str) -> ModelFailed:
     """Convert an error of a provider's library."""
-    if isinstance(error, ExceptionGroup):
+    if isinstance(error, ExceptionGroup):  # all models of a fallback failed; the last one decides
         return to_model_error(error.exceptions[-1], model)
     kind, problem, remedy = classify_error(error)
     wait = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
@@ -287,6 +289,7 @@ def _settings(generation: Mapping[str, Any], model: Model) -> ModelSettings:
 def _output(schema: Mapping[str, Any] | None, model: Model) -> dict[str, Any]:
     if schema is None:
         return {}
+    # `prompted` puts the schema into the request as text, for providers without native support.
     native = model.profile.get("supports_json_schema_output", False)
     output = OutputObjectDefinition(json_schema=thaw(schema), name="result")
     return {"output_mode": "native" if native else "prompted", "output_object": output}
@@ -370,11 +373,13 @@ class ProviderModel:
             if response.state == "incomplete":
                 raise ModelUnreachable(self.name, "broke off in its answer", "try again")
             reply = provider_request.to_reply(response, self.name)
+        # After the connection is closed, so that a reader that stops here leaves none open.
         yield reply
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[ProviderModel]:
         """Return this model on connections that stay open inside the block, for several requests."""
+        # Only opening is mapped: an error of the block is not one of the provider.
         with map_provider_errors(self.name):
             opened = self._open_model()
             model = await opened.__aenter__()

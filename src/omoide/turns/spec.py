@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -97,7 +97,7 @@ Namespace = str | tuple[str, str] | None
 _LEGACY_NAMESPACES = {"per_agent": "agent", "session": "session", "shared": None, "context": None}
 """Values of an older form of `namespace`, and the scope that each of them meant."""
 
-_MAX_DIGITS = 18
+_MAX_DIGITS = 18  # a number of so many digits always fits into 64 bits
 
 
 class MemoryPolicy(Record, frozen=True, kw_only=True):
@@ -262,6 +262,15 @@ _PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z"
 _FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
 _BRACES = re.compile(r"\{.*\}", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
+
+
+class CodeKwargs(TypedDict, total=False):
+    """Keyword arguments of `AgentSpec.bind`: the code of a spec that was read."""
+
+    tools: Sequence[Action]
+    plugins: Sequence[PluginLike]
+    schema: type | None
+    result: type | None
 
 
 class AgentSpec(Record, frozen=True, kw_only=True):
@@ -490,6 +499,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         plain = _find_json_object(content)
         if plain is None:
             raise ModelMisbehaved(name, "answered with no JSON object", "ask again")
+        # Models add fields that were not requested; they are dropped, not refused.
         known = {key: value for key, value in plain.items() if key in schema.fields}
         try:
             value = schema.check(known)
@@ -500,26 +510,18 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     # As text
 
     @classmethod
-    def from_json(
-        cls,
-        data: bytes | str,
-        *,
-        tools: Sequence[Action] = (),
-        plugins: Sequence[PluginLike] = (),
-        schema: type | None = None,
-        result: type | None = None,
-    ) -> Self:
-        """Read a spec from JSON and attach code to it."""
+    def from_json(cls, data: bytes | str, **code: Unpack[CodeKwargs]) -> Self:
+        """Read a spec from JSON and attach code to it, as `bind` does."""
         if not isinstance(data, (bytes, bytearray, memoryview, str)):
             raise WrongType(cls.__name__, "JSON as bytes or text", data)
         try:
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise Invalid(cls.__name__, f"is not readable JSON ({error})", "correct it") from error
-        return cls._from_plain(plain).bind(tools=tools, plugins=plugins, schema=schema, result=result)
+        return cls._from_plain(plain).bind(**code)
 
     @classmethod
-    def from_yaml(cls, text: str | bytes, **code: Any) -> Self:
+    def from_yaml(cls, text: str | bytes, **code: Unpack[CodeKwargs]) -> Self:
         """Read a spec from YAML, with code as for `from_json`; tags and aliases are refused."""
         return cls._from_plain(_parse_yaml(text, cls.__name__)).bind(**code)
 
@@ -531,13 +533,14 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         return text.decode()
 
     @classmethod
-    def from_file(cls, path: str | Path, **code: Any) -> Self:
+    def from_file(cls, path: str | Path, **code: Unpack[CodeKwargs]) -> Self:
         """Read a spec from a .json, .yaml or .yml file, with code as for `from_json`."""
         file = Path(path)
         if file.suffix not in (".json", ".yaml", ".yml"):
             raise Invalid("path", f"ends in {file.suffix!r}", "use .json, .yaml or .yml")
         try:
             with file.open("rb") as opened:
+                # One byte more than allowed: a larger file is refused without reading all of it.
                 data = opened.read() if file.suffix == ".json" else opened.read(MAX_YAML_BYTES + 1)
         except FileNotFoundError as error:
             raise NotFound("file", str(path), "check the path") from error
@@ -552,7 +555,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             raise WrongType(cls.__name__, "an object", plain)
         fields = dict(plain)
         for name in sorted(cls.EXCLUDED_FIELDS.intersection(fields)):
-            raise Invalid(f"{cls.__name__}.{name}", "is unknown", "attach code with bind()")
+            raise Invalid(f"{cls.__name__}.{name}", "is code, not data", "attach it with bind()")
         if isinstance(fields.get("memory"), bool):
             fields["memory"] = {} if fields["memory"] else None
         try:
@@ -696,6 +699,7 @@ def _class_for(schema: bytes, name: str) -> type:
 
 def _find_json_object(content: str) -> dict[str, Any] | None:
     """Return the object in an answer: all of it, the last fenced block, or the text in braces."""
+    # Models wrap JSON in prose or in a code block.
     fenced = _FENCED.findall(content)
     braces = _BRACES.search(content)
     for text in (content, *fenced[-1:], *([] if braces is None else [braces.group()])):
@@ -737,6 +741,7 @@ def _parse_yaml(text: object, name: str) -> object:
         raise WrongType(name, "YAML as text", text)
     _check_yaml_size(text, name)
     try:
+        # Checked as events, before anything is built: aliases can expand a small file without bounds.
         for event in _check_depth(
             yaml, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
         ):

@@ -95,6 +95,7 @@ def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterat
 
 
 def _acquire(lock: int, name: str, timeout: float) -> None:
+    # Polled, because a blocking `flock` cannot time out.
     deadline = time.monotonic() + timeout
     while sys.platform != "win32":
         try:
@@ -177,6 +178,7 @@ def complete_length(path: Path) -> int:
         return 0
     with file:
         position = file.seek(0, os.SEEK_END)
+        # Read backwards in blocks, because only the last line can be incomplete.
         while position:
             size = min(position, 65_536)
             file.seek(position - size)

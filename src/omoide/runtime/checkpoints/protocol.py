@@ -107,7 +107,7 @@ async def save_agent(
         agent: The agent.
         store: The checkpoint store.
         expected_rev: The revision to build on, 0 for a new agent; None for any.
-        force: Whether to write a checkpoint that is stored exactly so already.
+        force: True to write a checkpoint also where the stored one is equal.
 
     Raises:
         Conflict: The agent was saved since the expected revision; nothing has changed.
@@ -183,7 +183,7 @@ async def _replace_journal_tail(
 
     Another writer may just have appended those entries, to count them next. Saving the old checkpoint again
     makes sure that it cannot any more; and the journal gets a new revision even where nothing is missing, so
-    that nobody replaces what counts from now on.
+    that no other writer replaces what counts from now on.
     """
     journal = await store.read_thread(id, thread.id)
     pairs = zip(journal.entries, thread.entries, strict=False)

@@ -160,7 +160,7 @@ class Fleet:
 
     @property
     def has_durable_transport(self) -> bool:
-        """Whether the transport stores a signal until it was handled; then sending waits for nobody."""
+        """True if the transport stores a signal until it was handled; then sending waits for no receiver."""
         return bool(getattr(self.runtime.transport, "is_durable", False))
 
     # Opening and closing
@@ -294,6 +294,7 @@ class Fleet:
 
     async def _release(self, owned: OwnedAgent) -> None:
         try:
+            # Closed before the lease is released, so that the next owner is the only reader.
             if owned.subscription is not None:
                 await owned.subscription.close()
             if owned.is_valid() and owned.hibernates_on_exit:
@@ -331,8 +332,10 @@ class Fleet:
             owned = await self._claim(location.id)
         except (OwnedElsewhere, IdTaken):
             return []
+        # Until it runs here: a takeover that fails must not mark it as hibernated.
         owned.hibernates_on_exit = False
         try:
+            # Read again under the lease: the location was read before it.
             current, _ = await self.directory.find(location.id)
             if current is None or current.runtime is None:  # it was hibernated meanwhile
                 await self._release_unused(owned)
@@ -376,6 +379,7 @@ class Fleet:
 
     def _cache_running(self, id: str) -> None:
         """Remember for the time of a lease that an agent is running somewhere."""
+        # Cleared as a whole: a lost entry costs one lookup in the directory.
         if len(self._running_until) >= 10_000:
             self._running_until.clear()
         self._running_until[id] = monotonic_now() + self.leases.lease_ms / 1000

@@ -4,7 +4,7 @@ What nats-py raises becomes an error of Omoide here, and nowhere else. No messag
 password.
 
 `NatsConnection` holds one connection. When it breaks it is made again, on the same server or on another one
-of the cluster; whatever waits on it is cancelled and asks again.
+of the cluster; requests that wait on it are cancelled and sent again.
 
 `prefix.all.door.opened` is the subject of a signal to all, `prefix.to.ada.door.opened` of one to the agent
 `ada`. Types and ids may have any characters, and subjects may not: a byte that is no letter, digit, `-` or
@@ -19,7 +19,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -39,6 +39,7 @@ from omoide.errors import (
     WrongType,
 )
 
+# Error numbers (`err_code`) of the JetStream API.
 NO_JETSTREAM = (10039, 10076)
 STREAM_FULL = (10077, 10122)
 """A stream has reached its limit of bytes or messages."""
@@ -158,8 +159,24 @@ def wrong_loop_error() -> Invalid:
     return Invalid("event loop", "is not asyncio's, which NATS needs", "run with asyncio, or use the Bus")
 
 
+class NatsKwargs(TypedDict, total=False):
+    """Keyword arguments of `NatsTransport`: the fields of `NatsSettings`."""
+
+    prefix: str
+    replicas: int
+    max_age: float
+    max_bytes: int
+    discard: str
+    duplicate_window: float
+    max_deliver: int
+    ack_wait: float
+    max_in_flight: int
+    request_timeout: float
+    connect_timeout: float
+
+
 class NatsSettings(Value, frozen=True, kw_only=True):
-    """How long signals are stored, how often they are delivered, and how long calls wait.
+    """Settings of storage, delivery and timeouts.
 
     Args:
         prefix: Begins the names of all streams and subjects; it keeps fleets on one server apart.
@@ -247,7 +264,7 @@ class NatsConnection:
     """One connection at a time, from `open` to `close`.
 
     nats-py could reconnect by itself; it is not allowed to, because what it does then leaves sockets open,
-    and cannot be told from a connection that works. A new client is made instead.
+    and looks like a connection that works. A new client is made instead.
     """
 
     def __init__(self, url: Any, settings: NatsSettings, options: dict[str, Any]) -> None:
@@ -274,7 +291,8 @@ class NatsConnection:
 
     @property
     def has_jetstream(self) -> bool:
-        """Whether the connected server has JetStream."""
+        """True if the connected server has JetStream."""
+        # nats-py has no public accessor for the information that a server sends first.
         return bool(self._client._server_info.get("jetstream"))
 
     async def open(self) -> None:
@@ -362,6 +380,7 @@ class NatsConnection:
                     raise
                 if isinstance(error, ServiceFailed):
                     raise
+                # Another attempt with the same credentials would fail, too.
                 if is_auth_error(error):
                     raise map_error(error, self.address) from error
                 last = error
@@ -422,6 +441,7 @@ class NatsConnection:
         if self._closing or self._disconnected.is_set():
             return
         log.warning("nats: %s: the connection broke", self.address)
+        # An event cannot be cleared, so those who wait for the next connection get a new one.
         self._connected = anyio.Event()
         self._disconnected.set()
         for scope in [*self._scopes]:

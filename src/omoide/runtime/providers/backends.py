@@ -5,7 +5,7 @@ use the same key. Text is the content of its entry; any other value is written t
 from the metadata. Memories that were written another way are found, too, under their ids.
 
 Tables last as long as the process. One with a name is shared by all who name it; without a name each agent
-has one of its own for each alias, which nobody else can reach.
+has one of its own for each alias, which no other agent can reach.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ hang or return nonsense.
 
 The program configures the providers. An agent's memory may choose among them, with `world.pointers[alias] =
 {"provider": name, …}`, and narrow what it asks of one; it can never name a file or an address, since a model
-may have written what stands there.
+may have written it.
 
 Requests to one provider run one after the other, in the order of the directives, because each passes its
 state to the next; different providers run at the same time. Each request is answered by exactly one signal,
@@ -406,6 +406,7 @@ class ProviderQueues:
 
     def submit(self, directive: MemoryDirective, server: AgentServer) -> None:
         """Queue a directive behind the earlier ones to the same provider."""
+        # Each request is answered by its id, so a repeated one gets another.
         if directive.request_id in self._pending:
             directive = msgspec.structs.replace(directive, request_id=ids.new("req_"))
         self._pending[directive.request_id] = directive
@@ -447,11 +448,13 @@ class ProviderQueues:
         return data
 
     def _reply(self, directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> None:
+        # A request that was aborted has its answer already.
         if self._pending.pop(directive.request_id, None) is not None:
             server.enqueue(_result_signal(directive, data, server), internal=True)
 
     def abort(self, server: AgentServer, reason: str) -> None:
         """Answer all pending requests with a failure, and initialise every provider anew."""
+        # A queue that still runs keeps the old objects, so its late answers find no request.
         pending, self._pending, self._queues = self._pending, {}, {}
         for directive in pending.values():
             send_refusal(directive, server, reason)
