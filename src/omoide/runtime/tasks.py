@@ -74,6 +74,7 @@ class TaskScope:
         """Remove a job that ended; its key may belong to another job by now."""
         self._jobs.discard(scope)
         self._background.discard(scope)
+        # A job that was replaced ends after its successor began.
         if tag is not None and self.named_tasks.get(tag) is scope:
             del self.named_tasks[tag]
 

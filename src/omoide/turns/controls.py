@@ -123,6 +123,7 @@ def redact(text: str, secrets: tuple[str, ...]) -> str:
 
 def _split_secrets(value: Any, key: str, secret: list[str]) -> tuple[bool, Any]:
     """Return whether a value may be persisted, and what of it; collect the texts of its secrets."""
+    # By the name of its key first: such a value is secret whatever it looks like.
     if key and is_secret_key(key):
         secret += _texts(value)
         return False, None

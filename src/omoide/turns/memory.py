@@ -116,6 +116,7 @@ def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
         return policy.namespace
     key = policy.namespace[1]
     name = context.get(key)
+    # Never a default here: one tenant must not fall back to the memories of all.
     if name is None or name == "":
         raise MissingNamespace(key)
     return ids.check(str(name), f"context.{key}")
@@ -250,6 +251,23 @@ async def capture_turn(
     """Write the input and the answer of a turn as one memory, if the policy says so.
 
     The id of the memory follows from the request, so a repeated call changes nothing.
+
+    Args:
+        spec: the agent, whose policy says whether turns are captured, and in which scope.
+        input: the user's message.
+        content: the answer.
+        request_id: the request of the turn.
+        store: the store that is written to; without one nothing is captured.
+        session_id: the session of the turn.
+        project_id: the project, for a policy with scope `project`.
+        context: data about the turn, which may name the namespace.
+        at: the moment of the memory; default: now.
+        message: the position of the input in the thread.
+        evidence: the messages that the memory comes from.
+        memory_store: another name of `store`.
+
+    Returns:
+        The receipt of the memory; None if nothing is captured.
     """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     store = _store_of(store, memory_store)
@@ -326,6 +344,7 @@ async def recall_unseen(
 
 def _trim(found: RecallResult, seen: Set[str | None], limit: int) -> RecallResult:
     """Keep so many new memories, and so many that are seen anyway: those may still leave the window."""
+    # Which turns stay in the window is only known when the prompt is assembled.
     remaining = {True: limit, False: limit}
     hits = []
     for hit in found.hits:

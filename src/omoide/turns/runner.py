@@ -200,6 +200,11 @@ async def stream(
 async def replay(spec: AgentSpec, journal: Journal, *, agent: Agent | None = None) -> TurnResult:
     """Run a turn again from its journal, without calling, recalling or writing anything.
 
+    Args:
+        spec: the agent.
+        journal: the journal of the turn.
+        agent: the agent as it was before the turn; default: a new one.
+
     Raises:
         Diverged: the journal lacks something that the turn needs now.
     """

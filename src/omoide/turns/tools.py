@@ -96,7 +96,7 @@ def _object_to_plain(value: Any, depth: int) -> Any:
     elif is_dataclass(value) and not isinstance(value, type):
         fields_of = {field.name: getattr(value, field.name) for field in fields(value)}
     else:
-        raise TypeError(f"{type(value).__name__} is no data")
+        raise TypeError(f"{type(value).__name__} is not data")
     plain = {name: _to_plain(inner, depth + 1) for name, inner in fields_of.items()}
     return {name: inner for name, inner in plain.items() if inner not in (None, [], {}, "")}
 

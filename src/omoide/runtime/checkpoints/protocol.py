@@ -188,10 +188,12 @@ async def _replace_journal_tail(
     journal = await store.read_thread(id, thread.id)
     pairs = zip(journal.entries, thread.entries, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    # Entries that the checkpoint counts are never replaced.
     if same < min(old.count, len(journal.entries)):
         raise _thread_checkpoint_error(
             "thread_mismatch", f"entry {same} of the journal of {thread.id!r} is another"
         )
+    # Before the journal is cut: a writer that lost this race cannot count the old tail any more.
     rev = await store.save(id, stored.checkpoint, expected_rev=stored.rev)
     missing = thread.entries[same:]
     return await store.append_thread(id, thread.id, missing, expected_rev=journal.rev, after=same), rev
@@ -238,6 +240,7 @@ async def _load_thread(saved: Checkpoint, pointer: FrozenMap[str, Any], store: C
         raise _thread_restore_error(
             saved, "thread_history_truncated", f"{len(stored_entries)} entries are left of {mark.count}"
         )
+    # What follows was appended by a save that did not finish.
     entries = stored_entries[: mark.count]
     if mark.last is not None and (not entries or entries[-1].id != mark.last):
         raise _thread_restore_error(
@@ -264,7 +267,7 @@ def _thread_restore_error(saved: Checkpoint, problem: str, detail: str) -> Resto
 
 
 def _thread_checkpoint_error(problem: str, detail: str) -> CheckpointFailed:
-    return CheckpointFailed("thread", f"{problem}: {detail}; take up the agent that was saved")
+    return CheckpointFailed("thread", f"{problem}: {detail}; load the agent that was saved")
 
 
 def _check_checkpoint_store(store: object) -> None:

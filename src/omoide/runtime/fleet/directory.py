@@ -4,8 +4,8 @@ A request carries the address of the runtime that asks, as an attribute of the s
 of a type that only that runtime subscribes to, with the id of the request as its subject.
 
 The directory is one document for each agent, beside its checkpoint: which runtime runs it, or that it
-hibernates. The lease says which runtime may run it; the directory says which one does, so that others find the
-agent after its lease has expired.
+hibernates. The lease says which runtime may run it; the directory says which one does, so that others find
+the agent after its lease has expired.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ _DEFAULT_TOP_K = 5
 _FILTER_FIELDS = ("types", "tags", "tags_any", "min_confidence", "since", "until")
 _QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
 TableKey = tuple[str, ...]
+# Shared by all providers and threads of the process, like a database in memory.
 _tables: dict[TableKey, TableItems] = {}
 _tables_lock = RLock()
 _ABSENT = object()
@@ -139,6 +140,7 @@ class StoreProvider:
     async def close(self) -> None:
         """Close the store, if it was opened here."""
         async with self._lock:
+            # A store that was passed belongs to the caller.
             opened: object = None if self._url is None else self._store
             if isinstance(opened, SupportsClose):
                 self._store = None
@@ -174,6 +176,7 @@ class StoreProvider:
             written = await store.write_with_vector(request, vector)
         else:
             raise Invalid("embedding", "is not supported by this store", "leave it out")
+        # A write to a forgotten entry leaves it forgotten, so it is restored.
         if written.entry.superseded_by is not None:
             if not isinstance(store, SupportsSupersede):
                 raise Invalid("key", "was forgotten, and this store cannot restore", "use another key")
@@ -231,6 +234,7 @@ class StoreProvider:
             project_id=scope.project_id,
             namespace=scope.namespace,
             content=value if is_text else codec.encode(value).decode(),
+            # Text is its own value; any other is stored beside its JSON, to be restored with its type.
             metadata=metadata | ({"key": key} if is_text else {"key": key, "value": value}),
             type=self.type if kind is None else kind,
             tags=(*self.tags, *check_texts(opts.get("tags") or (), "tags")),

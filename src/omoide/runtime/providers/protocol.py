@@ -60,7 +60,7 @@ def check_fields(query: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Raise `Invalid` for a field of a query that would be ignored."""
     for name in query:
         if name not in known:
-            raise Invalid(f"query.{name}"[:80], "is not understood here", f"use {', '.join(known)}")
+            raise Invalid(f"query.{name}"[:80], "is not supported here", f"use {', '.join(known)}")
 
 
 def filter_items(items: Mapping[str, Any], query: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -177,6 +177,7 @@ async def call_operation(provider: Any, name: str, state: Any, *args: Any) -> Ou
 def error_reason(error: Exception) -> str:
     """Return an exception as a reason: its type and its message."""
     try:
+        # `__str__` of a foreign exception may raise, too.
         message = str(error)
     except Exception:
         message = ""

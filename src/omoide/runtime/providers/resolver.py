@@ -112,6 +112,7 @@ async def execute_directive(
     """
     started = monotonic()
     work = _DirectiveExecution(provider, state, timeout)
+    # A directive cannot name another agent than the one that it comes from.
     merged_opts = {
         name: value for name, value in directive.opts.items() if name not in (*IDENTITY_OPTIONS, "embedding")
     }
@@ -293,6 +294,7 @@ class Providers:
                 "memory provider", str(name)[:80], f"use one of {', '.join(self.available_names())}"
             )
         own = {name: value for name, value in pointer.items() if name != "provider"}
+        # A model may have written the pointer, so the program's own options override it.
         opts = {**own, **configured.opts, "agent_id": agent.id, "alias": alias}
         return ResolvedProvider(alias, configured.provider, freeze_map(opts, "opts"))
 
