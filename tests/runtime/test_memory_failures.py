@@ -72,7 +72,7 @@ async def cancelled(state: Any, given: Any) -> Any:
         (lambda state, given: None, "NoneType"),
         (lambda state, given: "ok", "str"),
         (lambda state, given: (state, []), "tuple"),
-        (cancelled, "gave up"),
+        (cancelled, "was cancelled"),
     ],
 )
 async def test_whatever_a_provider_does_wrong_is_an_error_result(does: Any, said: str, heard: Heard) -> None:

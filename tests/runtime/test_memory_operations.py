@@ -206,7 +206,7 @@ async def test_an_answer_that_is_none_is_told_as_nonsense(directive: Any, given:
     state, told = await execute_directive(directive, Counter(lambda _: given), 7, OPTS)
     assert state == 7
     assert told["status"] == "error"
-    assert f"gave {said}, not ProviderResult or ProviderFailure" in told["error"]
+    assert f"returned {said}, not ProviderResult or ProviderFailure" in told["error"]
     signal(told)
 
 
@@ -260,7 +260,7 @@ async def test_results_that_no_signal_can_carry_are_told_as_nonsense(found: Any)
     state, told = await execute_directive(QUERY, Counter(lambda state: ProviderResult(state, found)), 7, OPTS)
     assert state == 8
     assert (told["status"], told["result"]) == ("error", [])
-    assert told["error"].startswith("query gave")
+    assert told["error"].startswith("query returned")
     signal(told)
 
 

@@ -211,7 +211,7 @@ def _legacy_limit(retrieve: object) -> object:
         raise WrongType("retrieve", "a mapping", retrieve, "use max_entries instead")
     for name in retrieve:
         if name != "limit":
-            raise Invalid(f"retrieve.{name}", "is not a field", "use max_entries instead")
+            raise Invalid(f"retrieve.{name}", "is no field", "use max_entries instead")
     return _to_int(retrieve.get("limit"))
 
 
