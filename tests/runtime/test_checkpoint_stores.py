@@ -447,7 +447,7 @@ async def test_each_argument_is_checked(checkpoints: CheckpointStore) -> None:
     await save_agent(clerk(), checkpoints)
     with pytest.raises(WrongType, match="definition"):
         await load_agent("me", cast("Definition", "clerk"), checkpoints)
-    with pytest.raises(Invalid, match="cannot keep agents at rest"):
+    with pytest.raises(Invalid, match="cannot store checkpoints"):
         DocumentCheckpointStore("memory://")
 
 

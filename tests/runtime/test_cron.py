@@ -321,7 +321,7 @@ def test_a_line_for_every_hour_keeps_its_rhythm() -> None:
         ("* * * * fri-mon", "expression.weekday 'fri-mon' runs backwards"),
         ("* * * *", "has 4 fields"),
         ("* * * * * * *", "has 7 fields"),
-        ("@reboot", "is no word for a time; use @yearly"),
+        ("@reboot", "is not a known alias; use @yearly"),
         ("  ", "is empty"),
         ("1," * 300 + "1 * * * *", "characters; use at most 500"),
         ("0 0 31 2 *", "never fires"),

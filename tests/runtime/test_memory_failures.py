@@ -72,7 +72,7 @@ async def cancelled(state: Any, given: Any) -> Any:
         (lambda state, given: None, "NoneType"),
         (lambda state, given: "ok", "str"),
         (lambda state, given: (state, []), "tuple"),
-        (cancelled, "gave up"),
+        (cancelled, "was cancelled"),
     ],
 )
 async def test_whatever_a_provider_does_wrong_is_an_error_result(does: Any, said: str, heard: Heard) -> None:
@@ -267,7 +267,7 @@ async def test_what_was_open_when_an_agent_crashed_is_answered_in_its_next_life(
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         await anyio.wait_all_tasks_blocked()
         (told,) = [data for data in heard.data if data["request_id"] == "ask"]
-        assert (told["status"], told["error"]) == ("error", "the agent was started again")
+        assert (told["status"], told["error"]) == ("error", "the agent was restarted")
         assert len(heard) == len(asked) - (where == "not yet asked")
 
 

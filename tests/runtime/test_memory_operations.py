@@ -206,7 +206,7 @@ async def test_an_answer_that_is_none_is_told_as_nonsense(directive: Any, given:
     state, told = await execute_directive(directive, Counter(lambda _: given), 7, OPTS)
     assert state == 7
     assert told["status"] == "error"
-    assert f"gave {said}, not ProviderResult or ProviderFailure" in told["error"]
+    assert f"returned {said}, not ProviderResult or ProviderFailure" in told["error"]
     signal(told)
 
 
@@ -260,7 +260,7 @@ async def test_results_that_no_signal_can_carry_are_told_as_nonsense(found: Any)
     state, told = await execute_directive(QUERY, Counter(lambda state: ProviderResult(state, found)), 7, OPTS)
     assert state == 8
     assert (told["status"], told["result"]) == ("error", [])
-    assert told["error"].startswith("query gave")
+    assert told["error"].startswith("query returned")
     signal(told)
 
 
@@ -302,7 +302,7 @@ async def test_what_a_provider_raises_is_told(directive: Any, error: BaseExcepti
     state, told = await execute_directive(directive, provider, 7, OPTS)
     assert (state, told["status"]) == (7, "error")
     assert len(told["error"]) <= 300
-    named = "gave up by itself" if isinstance(error, CancelledError) else type(error).__name__
+    named = "was cancelled" if isinstance(error, CancelledError) else type(error).__name__
     assert named in told["error"]
     signal(told)
 

@@ -167,7 +167,7 @@ async def test_what_cannot_be_started_is_refused() -> None:
         with pytest.raises(WrongType):
             await runtime.start("a")  # type: ignore[arg-type]
         with pytest.raises(Invalid, match=r"rstart.*restart"):
-            await runtime.start(an_agent("a"), rstart="permanent")
+            await runtime.start(an_agent("a"), rstart="permanent")  # type: ignore[call-arg]
         with pytest.raises(Invalid, match="restart"):
             await runtime.start(an_agent("a"), restart="sometimes")
         with pytest.raises(MissingStore):

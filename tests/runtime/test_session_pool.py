@@ -137,9 +137,9 @@ async def test_bad_input_is_refused(store: Any) -> None:
         SessionPool(None)
     for field in ("idle_ms", "limit", "restart_window_ms"):
         with pytest.raises(Invalid, match=field):
-            SessionPool(store, **{field: 0})
+            SessionPool(store, **{field: 0})  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="store"):
-        await living(store).get("s1", MANUAL, store=store)
+        await living(store).get("s1", MANUAL, store=store)  # type: ignore[call-arg]
     async with living(store) as conversations:
         for id, spec, options in (
             ("", MANUAL, {}),

@@ -200,7 +200,7 @@ async def test_a_listener_cannot_ask_for_the_session_that_tells_it(store: Any) -
     noted(await conversations.get("s1", MANUAL, on_signal=listen))
     with anyio.fail_after(20):
         await conversations.close("s1")
-    assert set(heard) == {"'s1' is just being closed"}
+    assert set(heard) == {"'s1' is being closed"}
     assert await contents(store) == ["framework: Phoenix of s1"]
 
 
@@ -213,7 +213,7 @@ async def test_what_was_closed_by_others_is_opened_anew(store: Any) -> None:
         model = ScriptedModel("a", "b", "c", "d", "e")
         seen = []
         for at in range(5):
-            options = {"llm": model, "project_id": "p1"} if at == 0 else {}
+            options: dict[str, Any] = {"llm": model, "project_id": "p1"} if at == 0 else {}
             session = await conversations.get("s1", MANUAL if at == 0 else None, **options)
             seen.append(session)
             async with session:

@@ -240,7 +240,7 @@ async def test_a_checkpoint_that_cannot_be_read_is_no_reason_to_begin_afresh(
         await runtime.cast("a", sig("up"))
         await server.ended.wait()
         (_, last) = runtime.dropped_signals
-        assert last.reason == f"the agent ended (could not be taken up again: {type(error).__name__})"
+        assert last.reason == f"the agent ended (could not be restored: {type(error).__name__})"
 
 
 # Nobody else

@@ -236,7 +236,7 @@ async def test_nothing_is_no_answer_by_hand(result: Any) -> None:
 
 async def test_chat_says_that_a_turn_was_put_aside() -> None:
     """A turn that was told to stop needs nobody's decision, and the error does not speak of one."""
-    with pytest.raises(TurnFailed, match="put aside") as aside:
+    with pytest.raises(TurnFailed, match="is suspended") as aside:
         await chat(a_spec(memory=None), "hello", model=Talker(), checkpoint="after_prompt")
     assert not isinstance(aside.value, ReviewNeeded)
     assert "resume" in str(aside.value)

@@ -346,7 +346,7 @@ def test_a_name_without_a_provider_is_wrong(given: Any, kind: type[Exception]) -
 
 async def test_an_option_the_provider_does_not_take_is_wrong() -> None:
     """A provider whose address is said in another way does not silently go to its usual one."""
-    with pytest.raises(Invalid, match="base_url is nothing that provider 'azure' takes"):
+    with pytest.raises(Invalid, match="base_url is not supported by provider 'azure'"):
         await ProviderModel("azure:gpt", base_url="http://127.0.0.1:9/v1").complete(asking())
 
 

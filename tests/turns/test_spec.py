@@ -317,14 +317,14 @@ def test_wrong_code_is_named(wrong: dict[str, Any], field: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(AgentSpec.EXCLUDED_FIELDS))
 def test_code_cannot_be_read(name: str) -> None:
-    """A field that holds code is unknown in JSON, and refused inside of other data."""
+    """A field that holds code is refused in JSON, and refused inside of other data."""
 
     class Holder(msgspec.Struct):
         held: AgentSpec
 
     plain = {"id": "helper", name: [{"name": "x"}]}
     for read in (AgentSpec.from_json, AgentSpec.from_yaml):
-        with pytest.raises(Invalid, match=f"AgentSpec.{name} is unknown"):
+        with pytest.raises(Invalid, match=f"AgentSpec.{name} is code, not data"):
             read(msgspec.json.encode(plain))
     with pytest.raises(Invalid, match=name):
         codec.from_builtins({"held": plain}, Holder)

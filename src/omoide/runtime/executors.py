@@ -79,8 +79,9 @@ def adopt_child(directive: directives.AdoptChild, server: AgentServer) -> None:
     _check_child_capacity(directive.tag, server)
     if child.parent is not None:
         raise IdTaken(directive.child)
+    # A cycle would have no root, from which the runtime ends its agents.
     if child is server or _is_ancestor(child, server):
-        raise Invalid("child", f"{directive.child!r} is the agent itself or above it", "adopt another")
+        raise Invalid("child", f"{directive.child!r} is the agent itself or its ancestor", "adopt another")
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
     child.enqueue_change(lambda agent: (PARENT.put(agent, parent), []))
     _attach_child(child, directive.tag, server)
@@ -187,6 +188,7 @@ def _call_result_action(
     name: str, params: Mapping[str, Any], signal: Signal | None, agent: Agent
 ) -> CommandResult:
     action: Action = agent.definition.action(name)
+    # An action declares which parts of the report it takes.
     accepted = {field: value for field, value in params.items() if field in action.schema.fields}
     return agent.cmd((action, accepted), signal=signal)
 
@@ -200,6 +202,7 @@ def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:
         keys = [key for key in SLOTS if key in value]
     for key in keys:
         old, new = SLOTS[key].get(before), SLOTS[key].get(agent)
+        # A slot is replaced as a whole, so the changes of another action would be lost.
         if old is not new:
             raise Conflict(f"{key} of agent {agent.id!r}", getattr(old, "rev", 0), getattr(new, "rev", 0))
     return apply_result(agent, result)
@@ -237,6 +240,7 @@ def schedule_cron(directive: directives.Cron, server: AgentServer) -> None:
         task_scope.named_tasks[key] = runtime.timers.at(at, fire)
 
     before = task_scope.named_tasks.get(key)
+    # Set before the old job is cancelled: an invalid expression leaves that one running.
     set_timer(runtime.timing.now())
     if before is not None:
         before.cancel()
@@ -275,7 +279,7 @@ def dispatch(signal: Signal, targets: FrozenMap[str, Any], server: AgentServer) 
     for target in targets:
         if target not in DISPATCH_TARGETS and target not in server.runtime.registry.dispatchers:
             names = ", ".join((*DISPATCH_TARGETS, *sorted(server.runtime.registry.dispatchers)))
-            raise Invalid("dispatch", f"has no way {target!r}", f"use {names}")
+            raise Invalid("dispatch", f"has no target {target!r}", f"use {names}")
     blocking: list[Work] = []
     # Sorted, so that the order of effects does not depend on how the map was written.
     for target in sorted(targets):
@@ -319,7 +323,7 @@ def _receiver_ids(kind: str, target: Any, server: AgentServer) -> list[str]:
         if server.parent is None and server.persistence.ownership is not None and parent is not None:
             return [parent.id]  # it runs elsewhere in the fleet
         if server.parent is None:
-            raise NotFound("parent of agent", server.id, "it has none; say {'to': id}")
+            raise NotFound("parent of agent", server.id, "it has none; use {'to': id}")
         receivers = [server.parent[0]]
     else:
         receivers = [_child_id(target, server)]
@@ -327,6 +331,7 @@ def _receiver_ids(kind: str, target: Any, server: AgentServer) -> list[str]:
 
 
 async def _run_in_order(works: list[Work]) -> None:
+    """Run every work, also after one failed, and raise the first error in the end."""
     first_error: Exception | None = None
     for work in works:
         try:

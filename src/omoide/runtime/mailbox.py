@@ -1,8 +1,8 @@
 """Queue the envelopes of an agent, and record the signals that were dropped.
 
 Signals of others wait in a mailbox of limited size: a sender to a full one waits, first come, first served.
-What the agent's own work brings back is let in beyond that limit, up to another one, because nobody could
-wait for it: the agent itself would have to make the room.
+Results of the agent's own work are accepted beyond that limit, up to another one. They cannot wait for room,
+because the agent that would make it is the one that waits for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DroppedSignal(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: int
     accepted: bool = True
-    """Whether the agent had accepted it; False for a signal that was rejected."""
+    """True if the agent had accepted it; False for a signal that was rejected."""
 
 
 class DroppedSignals:
@@ -112,7 +112,7 @@ class Envelope:
         self.signal = signal
         self.reply = reply
         self.internal = internal
-        """Whether the runtime itself sent it: an agent need not have a route for it."""
+        """True if the runtime itself sent it: an agent need not have a route for it."""
 
 
 class SaveRequest:
@@ -158,7 +158,7 @@ class Mailbox:
 
     @property
     def closed(self) -> bool:
-        """Whether signals of others are rejected."""
+        """True if signals of others are rejected."""
         return self._closed
 
     def put_nowait(self, envelope: Envelope) -> bool:
@@ -218,6 +218,7 @@ class Mailbox:
         """Wait until an item arrives, or until `wake` is called."""
         if self._items:
             return
+        # An event cannot be cleared, so each wait makes its own.
         self._arrival = Event()
         try:
             await self._arrival.wait()

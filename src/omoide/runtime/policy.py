@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict
 
 from omoide.core.action import Directive, Emit, Error, Stop
 from omoide.core.codec import MapField
@@ -68,6 +68,7 @@ class EmitErrors:
         """Return the signal as a directive; an error about such a signal is only logged."""
         log_error(error, server)
         signal = server.current_signal
+        # An error about an error signal would emit another one, without end.
         if signal is not None and signal.type == self.type:
             return None
         data = {
@@ -124,11 +125,26 @@ def log_error(error: Error, server: AgentServer) -> None:
     )  # fmt: skip
 
 
+class AgentKwargs(TypedDict, total=False):
+    """Keyword arguments of `Runtime.start` and `thaw`: the fields of `AgentOptions`."""
+
+    restart: str
+    max_restarts: int
+    restart_seconds: float
+    on_error: ErrorPolicy | str
+    mailbox: int
+    max_directives: int
+    dispatch: Mapping[str, Any] | None
+    on_parent_exit: str
+    max_children: int | None
+    save_every: int | None
+
+
 class AgentOptions(Value, frozen=True, kw_only=True):
     """Restarts, error policy, queue limits and default dispatch of a running agent."""
 
     restart: str = "transient"
-    """When it is restarted: always (`permanent`), after a failure (`transient`), or never (`temporary`)."""
+    """`permanent`: always restarted; `transient`: after a failure; `temporary`: never."""
     max_restarts: int = 3
     """The number of restarts within `restart_seconds` before it is given up."""
     restart_seconds: float = 5.0
@@ -141,7 +157,7 @@ class AgentOptions(Value, frozen=True, kw_only=True):
     dispatch: MapField | None = None
     """The target of signals that it emits without one; None for the agent itself."""
     on_parent_exit: str = "stop"
-    """What it does when its parent ends: `stop`, or `continue` without one."""
+    """Reaction to the end of its parent: `stop`, or `continue` without one."""
     max_children: int | None = None
     save_every: int | None = None
     """The number of signals after which it is saved; with 1, `call` returns once that is done."""
@@ -171,7 +187,7 @@ class AgentOptions(Value, frozen=True, kw_only=True):
         for name in changes:
             if name not in type(self).__struct_fields__:
                 names = ", ".join(type(self).__struct_fields__)
-                raise Invalid(name, "is no term that an agent lives under", f"use {names}")
+                raise Invalid(name, "is not an agent option", f"use {names}")
         if not changes:
             return self
         if changes.get("dispatch") is not None:

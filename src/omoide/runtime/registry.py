@@ -40,7 +40,7 @@ class Registry:
         self.dispatchers = _check_functions(dispatchers, "dispatchers")
         for name in self.dispatchers:
             if name in DISPATCH_TARGETS:
-                raise Invalid(f"dispatchers.{name}", "is a way that is built in", "choose another word")
+                raise Invalid(f"dispatchers.{name}", "is a built-in target", "choose another name")
         for name, process in self.processes.items():
             if not iscoroutinefunction(process):
                 raise WrongType(f"processes.{name}", "an async function of its config", process)
@@ -63,6 +63,7 @@ class Registry:
         """Register an executor of a directive class; it replaces a built-in one."""
         if not isinstance(directive, type) or not issubclass(directive, Directive):
             raise WrongType("executors", "classes of directives as keys", directive, "subclass Directive")
+        # Forget the classes that had no executor: they may be subclasses of this one.
         self._executors = {
             cls: function
             for cls, function in self._executors.items()

@@ -1,4 +1,4 @@
-"""Hold the agents and sessions of one process under supervision.
+"""Run the agents and sessions of one process under supervision.
 
 The runtime is the only place where directives touch the world. `Runtime.call` puts a signal into the mailbox
 of an `AgentServer`; the server's task passes it to the agent, and executes the directives that come back.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import anyio
 from anyio import CancelScope, create_task_group, fail_after, move_on_after
@@ -42,13 +42,13 @@ from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate, as_a
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
 from omoide.runtime.fleet.leases import OwnedAgent
 from omoide.runtime.mailbox import DroppedSignal, DroppedSignals, Envelope, PendingReply, SaveRequest
-from omoide.runtime.policy import AgentOptions
+from omoide.runtime.policy import AgentKwargs, AgentOptions
 from omoide.runtime.providers import resolver
 from omoide.runtime.providers.resolver import Providers
 from omoide.runtime.registry import NamedFunctions, Registry
 from omoide.runtime.scheduler import SystemTiming, Timers, Timing
 from omoide.runtime.server import CAPABILITIES_REQUEST, AgentServer, Ownership
-from omoide.runtime.sessions import SessionPool
+from omoide.runtime.sessions import PoolKwargs, SessionPool
 from omoide.runtime.supervisor import stop_server, stop_tree, supervise
 from omoide.runtime.transport import Bus, Subscription, Transport
 from omoide.sessions.session import Session
@@ -76,7 +76,7 @@ class Runtime:
         processes: Async functions that `Spawn` may name.
         dispatchers: Functions of a signal and a config, as further targets of `Emit`.
         executors: Executors of your own directives, or in place of built-in ones.
-        transport: How signals travel; by default a `Bus` inside the process.
+        transport: The transport of signals; by default a `Bus` inside the process.
         timing: Another clock, for tests.
         agent_options: Defaults of `AgentOptions` for all agents.
         max_agents: The number of agents that may run at once.
@@ -85,9 +85,9 @@ class Runtime:
         idle_ms: Milliseconds after which an unused session is closed; None for never.
         on_dropped: A function that is called with each `DroppedSignal`.
         name: The name of this runtime in a fleet; None for a runtime of its own.
-        lease_ms: How long a lease on an agent lasts without renewal.
-        takeover_interval_ms: How often to look for agents of runtimes that are gone; by default a third of
-            the lease.
+        lease_ms: Milliseconds that a lease on an agent lasts without renewal.
+        takeover_interval_ms: Milliseconds between searches for agents of runtimes that are gone; by default a
+            third of the lease.
     """
 
     source = "/omoide/runtime"
@@ -134,7 +134,7 @@ class Runtime:
         self.fleet = None if name is None else Fleet(self, store, name, lease_ms, takeover_interval_ms)
         if self.fleet is not None and checkpoint_store is not None:
             raise Invalid(
-                "checkpoint_store", "is not shared by a fleet", "leave it out: the store keeps its agents"
+                "checkpoint_store", "is not shared by a fleet", "leave it out: the store holds its agents"
             )
         self._checkpoint_store = checkpoint_store
         self._max_agents = None if max_agents is None else check_positive(max_agents, "max_agents")
@@ -167,6 +167,7 @@ class Runtime:
             )
             if self.fleet is not None:
                 await self.fleet.open()
+        # Not entered: `async with` would not call `__aexit__`.
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -216,6 +217,7 @@ class Runtime:
         errors: list[Exception] = []
         with move_on_after(self.shutdown_timeout):
             async with create_task_group() as group:
+                # Only the roots: `stop_tree` ends the children of each after it.
                 for server in [server for server in self._servers.values() if server.parent is None]:
                     group.start_soon(stop_tree, server, self)
                 if self._sessions is not None:
@@ -223,6 +225,7 @@ class Runtime:
         for server in [*self._servers.values()]:
             server.kill()
             await server.ended.wait()
+        # After the agents: their leases are renewed until they have ended.
         if self.fleet is not None:
             await self.fleet.close(self.shutdown_timeout)
         if self._capabilities_subscription is not None:  # a transport may outlive the runtime
@@ -232,7 +235,7 @@ class Runtime:
 
     # Agents
 
-    async def start(self, agent: Agent, *, id: str | None = None, **options: Any) -> str:
+    async def start(self, agent: Agent, *, id: str | None = None, **options: Unpack[AgentKwargs]) -> str:
         """Run an agent here.
 
         Args:
@@ -252,7 +255,12 @@ class Runtime:
         return self.start_local(agent, **options).id
 
     def start_local(
-        self, agent: Agent, *, rev: int = 0, ownership: Ownership | None = None, **options: Any
+        self,
+        agent: Agent,
+        *,
+        rev: int = 0,
+        ownership: Ownership | None = None,
+        **options: Unpack[AgentKwargs],
     ) -> AgentServer:
         """Start the task of an agent in this process, without claiming it in a fleet."""
         self._check_capacity(agent.id)
@@ -301,7 +309,7 @@ class Runtime:
         Args:
             id: The agent.
             signal: The signal.
-            wait: Whether to wait while the mailbox is full.
+            wait: True to wait while the mailbox is full.
 
         Raises:
             MailboxFull: The mailbox is full, and `wait` is False.
@@ -346,7 +354,7 @@ class Runtime:
         """End an agent for a reason; do nothing if it has ended already."""
         server = self._servers.get(id)
         if server is not None:
-            log.info("agent %s: is stopped: %s", id, reason)
+            log.info("agent %s: stopped: %s", id, reason)
             await stop_server(server, self.shutdown_timeout, reason)
             await self._wait_released(id)
 
@@ -395,7 +403,7 @@ class Runtime:
         await server.hibernate(check_seconds(timeout, "timeout"))
         await self._wait_released(id)
 
-    async def thaw(self, id: str, kind: Definition | str, **options: Any) -> str:
+    async def thaw(self, id: str, kind: Definition | str, **options: Unpack[AgentKwargs]) -> str:
         """Load an agent from its checkpoint and run it; a failure never starts a fresh agent.
 
         Args:
@@ -427,7 +435,7 @@ class Runtime:
                 raise MissingStore("store")
             if not isinstance(self.store, SupportsDocuments):
                 raise Invalid(
-                    "store", "keeps no documents", "pass checkpoint_store=FileCheckpointStore(path)"
+                    "store", "stores no documents", "pass checkpoint_store=FileCheckpointStore(path)"
                 )
             self._checkpoint_store = DocumentCheckpointStore(self.store)
         return self._checkpoint_store
@@ -486,7 +494,7 @@ class Runtime:
             raise MissingStore("store")
         return self._sessions
 
-    async def session(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
+    async def session(self, id: str, spec: AgentSpec | None = None, **options: Unpack[PoolKwargs]) -> Session:
         """Return the live session of this id, and open it if need be; it is closed with the runtime."""
         self._require_open()
         return await self.sessions.get(id, spec, **options)
@@ -541,6 +549,7 @@ class Runtime:
 
     async def _on_capabilities_request(self, request: Signal) -> None:
         """Answer a request for capabilities that was published to all agents."""
+        # A request of another runtime gets one reply for all agents here, with those that qualify.
         if REPLY_ATTRIBUTE in request.extensions:
             if self.fleet is not None:
                 await self.fleet.requests.reply_with_candidates(request)
@@ -573,7 +582,7 @@ class Runtime:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether another agent may be started."""
+        """True if another agent may be started."""
         return self._max_agents is None or len(self._servers) < self._max_agents
 
     def _check_capacity(self, id: str) -> None:

@@ -219,7 +219,7 @@ def _check_length(expression: str) -> str:
 def _parse(expression: str) -> _CronExpression:
     text = expression.strip().lower()
     if text.startswith("@") and text not in ALIASES:
-        raise Invalid("expression", f"{expression!r} is no word for a time", f"use {', '.join(ALIASES)}")
+        raise Invalid("expression", f"{expression!r} is not a known alias", f"use {', '.join(ALIASES)}")
     parts = ALIASES.get(text, text).split()
     if len(parts) not in (5, 6):
         raise Invalid(
@@ -228,6 +228,7 @@ def _parse(expression: str) -> _CronExpression:
     if len(parts) == 5:
         parts = ["0", *parts]
     seconds, minutes, hours, days, months, weekdays = map(_parse_values, parts, _FIELDS)
+    # The rule of cron: where both days are restricted, one of them has to match; else both have to.
     either = not set("*?") & {*parts[3], *parts[5]}
     if not either and not any(day <= _MAX_MONTH_DAYS[month] for day in days for month in months):
         raise Invalid("expression", f"{expression!r} never fires", "use a day that one of the months has")
@@ -319,7 +320,7 @@ class Timer:
 
     @property
     def active(self) -> bool:
-        """Whether the call is still to come."""
+        """True until the call was made or cancelled."""
         return self._call is not None
 
     def cancel(self) -> None:
@@ -329,12 +330,13 @@ class Timer:
             self._queue.discard_one()
 
     def _fire(self) -> None:
+        # Cleared first: a call that cancels its own timer must not count it as cancelled.
         call, self._call = self._call, None
         try:
             if call is not None:
                 call()
         except Exception as error:
-            _log.error("what a timer called failed with %s", type(error).__name__)
+            _log.error("the callback of a timer failed with %s", type(error).__name__)
 
 
 class _TimerQueue:
@@ -377,6 +379,7 @@ class Timers:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing: Timing = SystemTiming() if timing is None else timing
+        # Apart, because a clock that is set back delays wall clock timers and not elapsed ones.
         self._wall, self._elapsed = _TimerQueue(), _TimerQueue()
         self._last_now = self.timing.now()
         self._set_back = 0

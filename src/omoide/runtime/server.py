@@ -1,6 +1,6 @@
 """Run one agent: its task, its directives, and when it is saved.
 
-One task takes envelopes from the mailbox in order. A signal goes its way from top to bottom here: `run` takes
+One task takes envelopes from the mailbox in order. A signal is handled from top to bottom here: `run` takes
 it, `_handle` passes it to the agent (plugins, routes, `cmd`), `execute_directives` queues the directives that
 come back, `_drain` takes them one after the other, and `_execute` calls the executor of each. Work that takes
 time runs beside the task as a job and comes back as another envelope, so an agent never waits for I/O.
@@ -58,7 +58,7 @@ log = logging.getLogger("omoide.runtime")
 
 CAPABILITIES_REQUEST = "jido.identity.capabilities.request"
 CAPABILITIES_RESPONSE = "jido.identity.capabilities.response"
-RESTARTED = "the agent was started again"
+RESTARTED = "the agent was restarted"
 YIELD_EVERY = 16
 """The number of mailbox items that an agent takes before other tasks have their turn."""
 
@@ -109,7 +109,7 @@ class Persistence:
 
     @property
     def is_owned(self) -> bool:
-        """Whether the agent may run here; outside of a fleet it always may."""
+        """True if the agent may run here; outside of a fleet it always may."""
         return self.ownership is None or self.ownership.is_valid()
 
     def record_handled(self, signal: Signal, *, internal: bool) -> None:
@@ -135,6 +135,7 @@ class Persistence:
 
     async def save(self, server: AgentServer) -> bool:
         """Save the agent, resolve the waiting replies, and return whether it was saved."""
+        # The agent of this moment: jobs may change it while the store writes.
         agent, self.unsaved_count = server.agent, 0
         try:
             if self.ownership is None:
@@ -142,6 +143,7 @@ class Persistence:
                 self.rev = await save_agent(agent, store, expected_rev=self.rev)
             else:
                 self.rev = await self.ownership.save(agent, self.rev)
+                # Sent only now: a signal must not be known elsewhere before its cause is saved.
                 await self.ownership.flush()
         except Exception as error:
             for reply in self.pop_waiters():
@@ -218,7 +220,7 @@ class AgentServer:
         self._directives: deque[QueuedDirective] = deque()
         self._is_draining = False
         self._in_remedy = False
-        """Whether the directive being executed is one that the error policy returned."""
+        """True while a directive that the error policy returned is executed."""
         self._exit: Exit | None = None
         self._save_on_exit = False
         self._hibernation: PendingReply | None = None
@@ -236,7 +238,7 @@ class AgentServer:
         return f"/omoide/agents/{self.agent.id}"
 
     def __repr__(self) -> str:
-        return f"<agent {self.id!r}, {len(self.mailbox)} letters waiting>"
+        return f"<agent {self.id!r}, {len(self.mailbox)} items waiting>"
 
     # One run of the agent, from its start to its exit
 
@@ -260,7 +262,7 @@ class AgentServer:
         while self._exit is None:
             # Checked before each item: after its lease an agent must not act any more.
             if not persistence.is_owned:
-                return Exit("its lease ended", requested=True)
+                return Exit("its lease expired", requested=True)
             item = self.mailbox.get_nowait()
             if item is None:
                 if not self.mailbox.closed or self.task_scope.is_busy:
@@ -279,6 +281,7 @@ class AgentServer:
                 continue
             if isinstance(item, Envelope):
                 self._handle(item)
+            # Through the mailbox, so that everything before the request is saved with it.
             elif isinstance(item, SaveRequest):
                 await self.save(item.reply)
             else:
@@ -351,6 +354,7 @@ class AgentServer:
     def _resolve_reply(self, reply: PendingReply, signal: Signal, unrouted: Directive | None) -> None:
         if isinstance(unrouted, Error):
             reply.set_exception(Unrouted(self.id, signal.type, unrouted.message))
+        # With a save after each signal, the caller gets the reply once the signal cannot be lost.
         elif self.options.save_every == 1:
             self.persistence.add_waiter(reply)
         else:
@@ -533,7 +537,7 @@ class AgentServer:
             self._report_overflow("the result of a job")
 
     def _report_overflow(self, what: str) -> None:
-        message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} letters wait already"
+        message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} items wait already"
         error = Error(message=message, context="mailbox", kind="QueueOverflow")
         self._stop_on_failure(lambda: self.report(error))
 
@@ -559,7 +563,7 @@ class AgentServer:
     def _cancel_hibernation(self) -> None:
         """Keep running after all: the background jobs were cancelled, so initialize again."""
         if self._hibernation is not None:
-            self._hibernation.set_exception(Dropped(self.id, "hibernate", "the agent lives on"))
+            self._hibernation.set_exception(Dropped(self.id, "hibernate", "the agent keeps running"))
         self._hibernation, self._save_on_exit = None, False
         self.task_scope.close()
         self.task_scope, self._is_draining = TaskScope(), False
@@ -589,6 +593,7 @@ class AgentServer:
             reply.set_exception(dropped)
         if self._hibernation is not None and not restarting:
             self._hibernation.set_exception(dropped)
+        # Every memory request gets an answer; an agent that ends for good could not read it.
         if restarting:
             if self._provider_queues is not None:
                 self._provider_queues.abort(self, RESTARTED)
@@ -602,6 +607,7 @@ class AgentServer:
         self.task_scope, self.cancel_scope = TaskScope(), CancelScope()
         self.error_count, self.persistence.unsaved_count = 0, 0
         if self.persistence.ownership is not None:
+            # Signals since the last save do not count as handled: their effects are gone.
             self.persistence.ownership.revert()
         self._exit, self._is_draining = None, False
 

@@ -1,7 +1,7 @@
 """Keep a pool of live sessions.
 
 A session is found by its id, opened when it is needed, opened again when its background work crashed, and
-closed when it is idle. To keep one for longer than a call, hold it with `SessionPool.acquire`.
+closed when it is idle. To keep one open for longer than a call, use `SessionPool.acquire`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from anyio import CapacityLimiter, Lock, create_task_group, get_cancelled_exc_class, move_on_after, sleep
 from anyio.lowlevel import checkpoint
@@ -20,9 +20,9 @@ from omoide import clock, ids
 from omoide.core.entry import DEFAULT_NAMESPACE, check_positive
 from omoide.core.value import check_count, check_instance
 from omoide.errors import GaveUp, Invalid, MissingStore, NotFound, SessionBusy, TooManyAgents
-from omoide.sessions.session import Session
+from omoide.sessions.session import Session, SessionKwargs, merge_aliases
 from omoide.turns.controls import check_context
-from omoide.turns.memory import memory_policy, namespace_of, resolve_aliases
+from omoide.turns.memory import memory_policy, namespace_of
 from omoide.turns.spec import AgentSpec
 
 SessionKey = tuple[str, str]
@@ -37,30 +37,15 @@ POLL_INTERVAL_S = 0.01
 """The interval in which closing checks whether a turn is over."""
 
 
-def is_busy(session: Session) -> bool:
-    """Return whether a turn or a promotion is running in a session."""
-    return session._state._running
+class PoolKwargs(SessionKwargs, total=False):
+    """Keyword arguments for a session of a pool: those of `Session.open` without its store."""
 
-
-def is_closed(session: Session) -> bool:
-    """Return whether a session has been closed."""
-    return session._closed
+    namespace: str | None
 
 
 def is_alive(session: Session) -> bool:
     """Return whether a session can be used; during a turn its background work is not checked."""
-    return not session._closed and (is_busy(session) or failure_cause(session) is None)
-
-
-def failure_cause(session: Session) -> str | None:
-    """Return what ended the background work of an open session, or None while it runs."""
-    ticker = session._background_task
-    if session._closed or ticker is None or not ticker.done():
-        return None
-    error = None if ticker.cancelled() else ticker.exception()
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return "cancellation" if error is None else type(error).__name__
+    return not session.is_closed and (session.is_busy or session.background_failure is None)
 
 
 class SessionSlot:
@@ -89,14 +74,8 @@ class SessionSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody holds the session, and no turn runs in it."""
-        return self.session is not None and self.holders == 0 and not is_busy(self.session)
-
-
-def session_options(session: Session) -> dict[str, Any]:
-    """Return the options that a session was opened with."""
-    own = {"project_id": session._project_id, "lease_ms": session._lease_ms}
-    return {**_resolve(session._options), **session._memory_options, **own}
+        """True if the session is open, no caller has acquired it, and no turn runs in it."""
+        return self.session is not None and self.holders == 0 and not self.session.is_busy
 
 
 def session_key(id: str, spec: AgentSpec | None, options: Mapping[str, Any]) -> SessionKey:
@@ -120,7 +99,7 @@ def check_session_matches(session: Session, spec: AgentSpec | None, options: Map
     policy = memory_policy(session.spec)
     if policy is None or (spec is None and "context" not in options):
         return
-    if namespace_of(policy, _context(options)) != session._memory_namespace:
+    if namespace_of(policy, _context(options)) != session.memory_namespace:
         raise Invalid("context", "names another namespace", "open a session for each of them")
 
 
@@ -143,7 +122,7 @@ class SessionPool:
             held or runs a turn, a new one is refused. None for no limit.
         max_restarts: The number of crashes that are tolerated within the window.
         restart_window_ms: The length of that window.
-        close_timeout_ms: How long closing waits for a turn that is running.
+        close_timeout_ms: Milliseconds that closing waits for a turn that is running.
         options: Options of `Session`, for all of them.
     """
 
@@ -156,7 +135,7 @@ class SessionPool:
         max_restarts: int = 3,
         restart_window_ms: int = 60_000,
         close_timeout_ms: int = 10_000,
-        **options: Any,
+        **options: Unpack[PoolKwargs],
     ) -> None:
         if store is None:
             raise MissingStore("store")
@@ -199,15 +178,15 @@ class SessionPool:
 
     @property
     def failures(self) -> dict[SessionKey, str]:
-        """Sessions that were not closed cleanly, and why: the type of an error, or that time ran out."""
+        """Sessions that were not closed cleanly, with the class name of the error or `not closed in time`."""
         return {**self._failures}
 
     # Opening
 
-    async def get(self, id: str, spec: AgentSpec | None = None, **options: Any) -> Session:
+    async def get(self, id: str, spec: AgentSpec | None = None, **options: Unpack[PoolKwargs]) -> Session:
         """Return the live session of this id, or open it.
 
-        Use the session at once, or hold it with `acquire`.
+        Use the session at once, or keep it open with `acquire`.
 
         Args:
             id: The session.
@@ -218,8 +197,8 @@ class SessionPool:
             GaveUp: The session crashed too often.
             TooManyAgents: The pool is full, and no session is idle.
         """
-        options = _check_options(options)
-        merged = {**self._options, **options}
+        given = _check_options(options)
+        merged = {**self._options, **given}
         key = session_key(id, spec, merged)
         while True:
             slot = self._slots.get(key)
@@ -235,15 +214,17 @@ class SessionPool:
                 slot.used_at = clock.now()
                 return session
             if slot.closing is None:
-                await self._open_slot(key, slot, spec, options)
+                await self._open_slot(key, slot, spec, given)
             elif slot.closing is asyncio.current_task():  # it would wait for itself
-                raise Invalid("session", f"{id!r} is just being closed", "ask for it later")
+                raise Invalid("session", f"{id!r} is being closed", "request it later")
             else:
                 await asyncio.wait([slot.closing])
 
     @asynccontextmanager
-    async def acquire(self, id: str, spec: AgentSpec | None = None, **options: Any) -> AsyncIterator[Session]:
-        """Hold the session of this id for a block, so that it is not closed for being idle."""
+    async def acquire(
+        self, id: str, spec: AgentSpec | None = None, **options: Unpack[PoolKwargs]
+    ) -> AsyncIterator[Session]:
+        """Return the session of this id for a block, in which it is not closed for being idle."""
         session = await self.get(id, spec, **options)
         slot = self._slots[session_key(id, spec, {**self._options, **options})]
         slot.holders += 1
@@ -258,11 +239,12 @@ class SessionPool:
     ) -> None:
         """Open the session of a slot, unless another task did; the caller looks at the slot again."""
         async with slot.lock:
+            # Another task may have opened or closed it while this one waited for the lock.
             if self._slots.get(key) is not slot or slot.closing is not None or slot.live_session is not None:
                 return
             try:
                 crashed, slot.session = slot.session, None
-                defaults = self._options if crashed is None else session_options(crashed)
+                defaults = self._options if crashed is None else crashed.options
                 if crashed is not None:
                     await self._close_crashed(key, crashed)
                     spec = crashed.spec if spec is None else spec
@@ -283,10 +265,10 @@ class SessionPool:
 
     async def _close_crashed(self, key: SessionKey, session: Session) -> None:
         """Close a session that crashed, and raise `GaveUp` if it crashed too often."""
-        cause = failure_cause(session)
+        cause = session.background_failure
         if cause is None:
             return  # it was closed outside of the pool
-        log.warning("session %s died of %s", key[1], cause)
+        log.warning("session %s crashed with %s", key[1], cause)
         self._crashes[key] = [*self._recent_crashes(key), (clock.now(), cause)]
         try:
             await session.close()
@@ -336,10 +318,10 @@ class SessionPool:
                 self._record_failure(key, "not closed in time")
             raise
         if errors:
-            raise ExceptionGroup("some sessions were not closed well", errors)
+            raise ExceptionGroup("some sessions could not be closed", errors)
 
     async def sweep(self, now: int | None = None) -> list[str]:
-        """Close the sessions that nobody holds and nobody used for `idle_ms`, and return their ids.
+        """Close the sessions that are not acquired and were not used for `idle_ms`, and return their ids.
 
         A session that cannot be saved now stays open, and is tried again with the next sweep.
         """
@@ -367,7 +349,7 @@ class SessionPool:
         async with slot.lock:
             pass  # wait while it is being opened
         with move_on_after(self.close_timeout_ms / 1000):
-            while slot.session is not None and is_busy(slot.session):  # noqa: ASYNC110 - it rings no bell
+            while slot.session is not None and slot.session.is_busy:  # noqa: ASYNC110 - there is no event for it
                 await sleep(POLL_INTERVAL_S)
         return await self._close_slot(key, slot)
 
@@ -389,8 +371,9 @@ class SessionPool:
         async with slot.lock:
             session = slot.session
             try:
-                if session is not None and keep_on_failure and not is_closed(session):
+                if session is not None and keep_on_failure and not session.is_closed:
                     await _pause(session)
+                # Saved: from here on it is closed, whatever happens.
                 keep_on_failure = False
                 if session is not None:
                     await session.close()
@@ -432,12 +415,12 @@ class SessionPool:
                 await asyncio.wait(closing, return_when=asyncio.FIRST_COMPLETED)
                 await checkpoint()
             else:
-                raise TooManyAgents("this set of sessions", self.limit or 0)
+                raise TooManyAgents("the session pool", self.limit or 0)
 
     def _prune(self) -> None:
         """Remove sessions that others closed, and crashes outside of the window."""
         for key, slot in [*self._slots.items()]:
-            if slot.session is not None and is_closed(slot.session) and slot.closing is None:
+            if slot.session is not None and slot.session.is_closed and slot.closing is None:
                 del self._slots[key]
         self._crashes = {key: recent for key in self._crashes if (recent := self._recent_crashes(key))}
 
@@ -449,18 +432,10 @@ class SessionPool:
             del self._failures[next(iter(self._failures))]
 
 
-def _check_options(options: dict[str, Any]) -> dict[str, Any]:
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if "store" in options:
-        raise Invalid("store", "is that of all sessions here", "leave it out")
-    return _resolve(options)
-
-
-def _resolve(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options under one name each, so that they can be merged; a session's `store` is another one."""
-    resolved = resolve_aliases(options)
-    if "store" in resolved:
-        resolved["memory_store"] = resolved.pop("store")
-    return resolved
+        raise Invalid("store", "is shared by all sessions of the pool", "leave it out")
+    return merge_aliases(options)
 
 
 async def _pause(session: Session) -> None:

@@ -40,16 +40,17 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
             if _restarts_exhausted(server):
                 exit = Exit(f"gave up after {len(server.restart_times) - 1} restarts: {exit.reason}")
                 return
-            log.warning("agent %s: started again after: %s", server.id, exit.reason)
+            log.warning("agent %s: restarted after: %s", server.id, exit.reason)
             try:
                 agent = _with_parent(PARENT.get(server.agent), await _reload_agent(server, runtime))
             except Exception as error:
-                exit = Exit(f"could not be taken up again: {type(error).__name__}")
+                exit = Exit(f"could not be restored: {type(error).__name__}")
                 return
             # Only after the reload: pending requests are answered here with "started again".
             server.clean_up(exit, restarting=True)
             server.restart(agent)
     finally:
+        # Also on cancellation: a caller without a reply would wait for ever.
         server.clean_up(exit, restarting=False)
         _finalize(server, runtime, exit)
 
@@ -75,6 +76,7 @@ async def stop_tree(server: AgentServer, runtime: Runtime) -> None:
 
 def _finalize(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
     """Remove a server, report what it did not handle, and notify its parent and its children."""
+    # First, so that no new signal is sent to an agent that will not read it.
     runtime.remove_server(server)
     # Senders that still wait are rejected; they report their signals themselves.
     server.mailbox.close()
@@ -120,11 +122,12 @@ def _restarts_exhausted(server: AgentServer) -> bool:
 
 
 async def _reload_agent(server: AgentServer, runtime: Runtime) -> Agent:
+    # It was never saved, so there is nothing to load.
     if not server.persistence.rev:
         return server.initial_agent
-    definition, hold = server.initial_agent.definition, server.persistence.ownership
-    if hold is not None:
-        agent, server.persistence.rev = await hold.load(definition)
+    definition, ownership = server.initial_agent.definition, server.persistence.ownership
+    if ownership is not None:
+        agent, server.persistence.rev = await ownership.load(definition)
     else:
         agent, server.persistence.rev = await load_agent(
             server.id, definition, runtime.open_checkpoint_store()

@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a run of an agent ended."""
+    """The end of a run of an agent, and its reason."""
 
     reason: str = "normal"
     requested: bool = False
-    """Whether it was requested from outside: then the agent is not restarted."""
+    """True if it was requested from outside: then the agent is not restarted."""
 
     @property
     def is_normal(self) -> bool:
-        """Whether the run ended without a failure."""
+        """True if the run ended without a failure."""
         return self.requested or self.reason in NORMAL_REASONS
 
 
@@ -57,7 +57,7 @@ class TaskScope:
 
     @property
     def is_busy(self) -> bool:
-        """Whether jobs are running that end by themselves."""
+        """True if jobs are running that end by themselves."""
         return bool(self._jobs)
 
     def create_job(self, tag: JobKey | None = None) -> CancelScope:
@@ -74,6 +74,7 @@ class TaskScope:
         """Remove a job that ended; its key may belong to another job by now."""
         self._jobs.discard(scope)
         self._background.discard(scope)
+        # A job that was replaced ends after its successor began.
         if tag is not None and self.named_tasks.get(tag) is scope:
             del self.named_tasks[tag]
 
@@ -102,6 +103,7 @@ class TaskScope:
 def is_cancelled() -> bool:
     """Return whether this task itself was cancelled, and not something that it awaited."""
     task = current_task()
+    # The first sees a cancellation by anyio, the second one by `Task.cancel` of asyncio.
     return get_current_task().has_pending_cancellation() or (task is not None and task.cancelling() > 0)
 
 
@@ -137,7 +139,7 @@ async def run_job(
 
 
 class BlockingWork:
-    """What an executor returns when the next directive has to wait until this work is done."""
+    """Work that an executor returns when the next directive has to wait until it is done."""
 
     __slots__ = ("work",)
 

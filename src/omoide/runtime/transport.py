@@ -68,7 +68,7 @@ class Transport(Protocol):
         """Send a signal to all subscribers of its type, or only to those for one agent.
 
         Raises:
-            NotRunning: The transport knows that nobody subscribed for that agent.
+            NotRunning: The transport knows that there is no subscription for that agent.
         """
 
     async def subscribe(self, pattern: str, handler: Handler, *, agent: str | None = None) -> Subscription:
@@ -119,7 +119,7 @@ class RecentSignals:
 
 
 class _HandlerContext:
-    """Whether a handler is running in this task, or in the one that started it."""
+    """State of a handler call; `active` while it runs, here or in a task that started this one."""
 
     def __init__(self) -> None:
         self.active = True
@@ -197,6 +197,7 @@ class _PatternNode:
         """Return the subscriptions that match a signal type, oldest first."""
         nodes = set(self._expand_wildcards())
         for segment in signal_type.split("."):
+            # `**` matches any number of segments, so its node stays reached.
             reached = {node for node in nodes if node._segment == patterns.MULTI_WILDCARD}
             for node in nodes:
                 for branch in (segment, patterns.SINGLE_WILDCARD):
@@ -259,7 +260,7 @@ class Bus:
         If it is cancelled while it waits, the signal is delivered nevertheless.
 
         Raises:
-            NotRunning: Nobody subscribed for the agent.
+            NotRunning: There is no subscription for the agent.
         """
         check_instance(signal, "signal", kind=Signal)
         tasks = self._require_open(for_use=True)
@@ -278,6 +279,8 @@ class Bus:
         delivery = _Delivery(signal, len(receivers))
         for subscription in receivers:
             subscription._queue.append(delivery)
+            # A worker runs only while there is something to deliver, so that an idle subscription needs no
+            # task.
             if not subscription._busy:
                 subscription._busy = True
                 tasks.start_soon(self._run_subscription, subscription)
@@ -340,7 +343,7 @@ class Bus:
             self._report(
                 subscription,
                 delivery.signal,
-                Dropped(subscription.name, delivery.signal.type, "its handler gave up"),
+                Dropped(subscription.name, delivery.signal.type, "its handler was cancelled"),
             )
         except Exception as error:
             self._report(subscription, delivery.signal, error)

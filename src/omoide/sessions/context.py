@@ -49,6 +49,7 @@ class BudgetShares(msgspec.Struct, frozen=True, kw_only=True):
 def split_budget(total: int = DEFAULT_BUDGET) -> BudgetShares:
     """Split a token budget into shares."""
     check_positive(total, "token_budget")
+    # Shares of 1/16, 10/16, 2/16 and 3/16 of the total.
     return BudgetShares(
         total=total,
         system=min(2_000, total // 16),
@@ -143,6 +144,7 @@ def _fit_conversation(
     before = messages[: len(messages) - len(newest)]
     left = room - count(_conversation_text("", newest)) - count(CONVERSATION_HEADING)
     while left > 0:
+        # Counts of parts need not add up, so the summary is made shorter until the whole fits.
         summary = summarize_messages(before, left, count=count, quote=quote)
         text = _conversation_text(summary, newest)
         over = count(text) - room
@@ -205,7 +207,7 @@ async def load_memories(store: Any, scope: Scope, hint: str | None) -> tuple[lis
         if found and isinstance(store, SupportsAccess):
             await store.record_access([entry.id for entry in found], scope)
     except OmoideError as error:
-        return [], [f"memory could not be asked ({type(error).__name__}: {error})"]
+        return [], [f"memories could not be recalled ({type(error).__name__}: {error})"]
     return found, []
 
 
@@ -222,5 +224,6 @@ async def _find_memories(store: Store, scope: Scope, hint: str | None) -> list[E
             for one in await store.list_entries(scope)
             if one.is_live(now) and one.confidence >= MIN_CONFIDENCE
         ]
+        # `list_entries` has the oldest first.
         found = live[: -DEFAULT_LIMIT - 1 : -1]
     return sorted(found, key=lambda entry: -entry.confidence)

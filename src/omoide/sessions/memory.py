@@ -23,7 +23,7 @@ from omoide.core.frozen import thaw
 from omoide.core.signal import Signal
 from omoide.core.thread import Thread, ThreadEntry
 from omoide.core.value import Count, Id, Millis, Record, Value, check_instance
-from omoide.errors import Conflict, Invalid, NotFound, RestoreFailed
+from omoide.errors import Conflict, Invalid, NotFound
 from omoide.promotion import extraction
 from omoide.promotion.plan import (
     PromotedEntry,
@@ -38,7 +38,7 @@ from omoide.promotion.plan import (
 )
 from omoide.promotion.promoter import Promotion, promote, undo
 from omoide.retrieval.text import TokenCounter
-from omoide.sessions.storage import SessionState
+from omoide.sessions.storage import SessionState, decode_body
 from omoide.shortterm.context import ContextItem, WorkingContext
 from omoide.shortterm.importance import AccessLog, Weights, score
 from omoide.shortterm.memory import (
@@ -242,6 +242,7 @@ class SessionNotes(Record, frozen=True, kw_only=True):
         for promoted in reversed(run.promoted):
             key = promoted.key
             if key is not None and key in marks and marks[key].id == promoted.id:
+                # The mark before it may be of a run that was undone, too; go back to one that is still valid.
                 previous = promoted.before
                 while previous is not None and previous.id in undone:
                     previous = undone[previous.id].before
@@ -257,22 +258,8 @@ NotesChange = Callable[[SessionNotes], SessionNotes]
 
 
 def decode_notes(body: object, session_id: str) -> SessionNotes:
-    """Decode the body of a notes document.
-
-    Raises:
-        RestoreFailed: it is damaged, or has another version.
-    """
-    plain: Any = thaw(body)
-    version = plain.get("schema_version") if isinstance(plain, dict) else None
-    if version != NOTES_VERSION:
-        raise RestoreFailed(
-            f"notes of session {session_id!r}",
-            f"they have version {version}, this reads {NOTES_VERSION}; use another Omoide",
-        )
-    try:
-        return codec.from_builtins(plain, SessionNotes)
-    except ValueError as error:
-        raise RestoreFailed(f"notes of session {session_id!r}", error) from error
+    """Decode the body of a notes document."""
+    return decode_body(body, SessionNotes, NOTES_VERSION, f"notes of session {session_id!r}")
 
 
 class PromotionStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -316,7 +303,7 @@ class SessionMemory:
         self._agent_id = agent_id
         self._extractor = extractor
         self._propose_evicted = propose_evicted
-        """Whether messages that leave the buffer are proposed; not where turns are captured anyway."""
+        """True if messages that leave the buffer are proposed; captured turns need no proposals."""
         self._listener = listener
         self._notes = SessionNotes(
             session_id=session_id,
@@ -385,7 +372,7 @@ class SessionMemory:
     async def load(self) -> bool:
         """Read the notes and apply unsaved changes to them; return whether there were any.
 
-        The first time, a notice tells what a session that was not closed may have lost.
+        The first time, a notice reports what a session that was not closed may have lost.
         """
         document = await self._store.load(NOTES_KIND, self._session_id, self._scope)
         if document is None:
@@ -411,7 +398,7 @@ class SessionMemory:
         notes = notes.replace(context=context)
         for item in dropped:
             notes = self.drop_context_item(notes, item)
-            self.add_notice(f"there is no room for {item.key!r} in the working context any more")
+            self.add_notice(f"{item.key!r} does not fit into the working context any more")
         return notes
 
     async def refresh(self) -> None:
@@ -458,6 +445,7 @@ class SessionMemory:
             try:
                 self._rev = (await self._store.save(document, expected_rev=self._rev)).rev
             except Conflict:
+                # `load` has applied the unsaved changes to the newer notes, which are saved next.
                 if not await self.load():
                     if self._rev:
                         raise NotFound("session", self._session_id, "it was erased") from None
@@ -512,6 +500,7 @@ class SessionMemory:
         log = self._notes.access_log
         for entry in memories:
             log = log.record(("memory", entry.id), "query", now)
+        # Not recorded as a change: a lost access count is not worth a write.
         self._notes = self._notes.replace(access_log=log)
 
     def propose(self, item: PendingItem, *, decided: bool = False) -> None:
@@ -550,7 +539,8 @@ class SessionMemory:
     # Promotion
 
     def due_trigger(self, now: int) -> str | None:
-        """Return the trigger of a promotion that is due, or None."""
+        """Return the trigger of a promotion that is due (`turn`, `capacity`, `interval`), or None."""
+        # Notes are immutable: the same object means that nothing changed since the last run.
         if not self.policy.enabled or self._checked_notes is self._notes:
             return None
         notes, capacity = self._notes, self.policy.capacity

@@ -56,6 +56,7 @@ class TurnRunner:
 
     async def begin(self, input: str, options: TurnOptions, *, streaming: bool) -> TurnResult:
         """Run a new turn."""
+        # Validated before the lock, so that a wrong call fails without the session.
         request, model = options.build_request(self._spec, input), options.resolve_model(self._spec)
         check_fits(self._spec, request.input, tools.operations(self._spec), options.count_tokens)
         async with self._state.lock():
@@ -96,6 +97,7 @@ class TurnRunner:
 
     async def _capture_pending(self, options: TurnOptions) -> list[str]:
         """Capture earlier turns whose capture failed; return notices."""
+        # Oldest first, and none after one that has to wait: memories are captured in order.
         waiting = [*self._state.record.captures]
         notices: list[str] = []
         while waiting:
@@ -141,6 +143,7 @@ class TurnRunner:
         if progress.final_reply is None:
             await self._state.abandon_turn(request.id, "something else was asked")
             return
+        # Listener and decisions of the new request do not belong to the older turn.
         quiet = msgspec.structs.replace(
             options,
             on_event=None,
@@ -187,6 +190,8 @@ class TurnRunner:
                 await self._record_failure(request.id, error, redact(str(error), environment.hidden))
                 raise
             except get_cancelled_exc_class():
+                # Shielded, because every await in a cancelled task raises at once; bounded, because the store
+                # may hang.
                 with move_on_after(CANCEL_TIMEOUT, shield=True):
                     await self._record_cancellation(request.id)
                 raise
@@ -275,7 +280,7 @@ class TurnRunner:
         """Persist that the turn was cancelled; it can be resumed or abandoned."""
         turn = self._state.record.turn
         if turn is not None and turn.asked.id == request_id and not self._state.lease_lost:
-            message = "the program stopped waiting"
+            message = "the turn was cancelled"
             details = {"kind": "Cancelled", "message": message, "request_id": request_id}
             with suppress(OmoideError):
                 await self._state.save(status="error", error=details)
@@ -285,6 +290,7 @@ class TurnRunner:
         progress, policy = state.progress, memory_policy(self._spec)
         captures = self._state.record.captures
         if policy is not None and policy.capture == "conversation" and state.environment.store is self._store:
+            # Saved with the end of the turn, so that a crash before the capture does not lose it.
             first, last = _positions(state)
             captures += (
                 PendingCapture(

@@ -9,17 +9,25 @@ at intervals and on close.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from anyio import CancelScope, create_task_group, sleep
 
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.agent import Agent
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Scope, WriteResult, check_positive
+from omoide.core.entry import (
+    DEFAULT_NAMESPACE,
+    Entry,
+    Evidence,
+    MessageRef,
+    Scope,
+    WriteResult,
+    check_positive,
+)
 from omoide.core.frozen import EMPTY_MAP, check_str, thaw
 from omoide.core.thread import Thread
 from omoide.core.value import check_choice, check_function, check_instance, check_unit
@@ -40,7 +48,7 @@ from omoide.sessions.memory import (
 from omoide.sessions.runner import TurnRunner
 from omoide.sessions.storage import SessionRecord, SessionState, SessionStore, session_not_found, spec_of
 from omoide.shortterm.context import SUMMARY_KEY
-from omoide.shortterm.importance import score
+from omoide.shortterm.importance import Weights, score
 from omoide.shortterm.memory import ROLES, PendingItem, ShortTerm, TokenBudget
 from omoide.stores.protocols import SupportsDocuments
 from omoide.tools.context import REACHES
@@ -69,6 +77,33 @@ class SessionKwargs(CommonKwargs, total=False):
     token_budget: TokenBudget | None
     extractor: Extractor | bool | None
     on_signal: SignalListener | None
+
+
+class ProposalFields(TypedDict, total=False):
+    """Further fields of `Entry` that a proposed memory may have."""
+
+    id: str
+    source: str | None
+    tags: Sequence[str]
+    rationale: str | None
+    metadata: Mapping[str, Any]
+    message: MessageRef | None
+    created_at: int
+    occurred_at: int | None
+    expires_at: int | None
+
+
+class PromotionFields(TypedDict, total=False):
+    """Fields of `PromotionPolicy`."""
+
+    enabled: bool
+    threshold: float
+    closing_threshold: float
+    every_ms: int
+    max_items: int
+    weights: Weights
+    strict: bool
+    capacity: float
 
 
 class Session:
@@ -101,14 +136,14 @@ class Session:
             lease_ms: milliseconds after which another process may take over from one that crashed.
             namespace: where the session is persisted; default: the namespace of the agent's memory.
             promotion: the promotion policy.
-            token_budget: how many tokens short-term memory may have.
+            token_budget: token budget of short-term memory.
             extractor: proposes memories from messages: a function, or True for the built-in rules.
             on_signal: receives the signals of promotions.
             options: options for every turn of the session.
         """
         if store is None:
             raise MissingStore("store")
-        require(store, SupportsDocuments, "keep a session")
+        require(store, SupportsDocuments, "store a session")
         self.spec = check_instance(spec, "spec", kind=AgentSpec)
         self.id = ids.check(id, "session_id")
         self._store = store
@@ -250,6 +285,7 @@ class Session:
             return
         with CancelScope(shield=True):
             try:
+                # Shielded above: what is not promoted and saved now is lost with the process.
                 await self._stop_background()
                 if self._state.is_open:
                     await self._promote_on_close()
@@ -294,6 +330,41 @@ class Session:
     def agent(self) -> Agent:
         """The agent after the last finished turn."""
         return self._state.agent
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a turn, a promotion or another exclusive step runs in this object."""
+        return self._state.is_running
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
+    @property
+    def background_failure(self) -> str | None:
+        """Cause that ended the background promotion of an open session; None while it runs.
+
+        It is the class name of an error, or `cancellation`.
+        """
+        task = self._background_task
+        if self._closed or task is None or not task.done():
+            return None
+        error = None if task.cancelled() else task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return "cancellation" if error is None else type(error).__name__
+
+    @property
+    def memory_namespace(self) -> str:
+        """The namespace of the session's memories; its documents may be in another."""
+        return self._memory_namespace
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of `Session.open` that open a session like this one."""
+        own = {"project_id": self._project_id, "lease_ms": self._lease_ms}
+        return {**merge_aliases(self._options), **self._memory_options, **own}
 
     @property
     def requests(self) -> list[str]:
@@ -351,7 +422,7 @@ class Session:
             yield streaming
 
     async def preflight(self, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
-        """Return what the model would be sent now."""
+        """Return a preview of the turn: the prompt that the model would be sent now."""
         turn_options = self._turn_options(options)
         await self._state.refresh_if_idle()
         history = tuple(self._state.history)
@@ -383,13 +454,25 @@ class Session:
         journal = Journal(request_id=wanted, entries=entries)
         return await replay(self.spec, journal, agent=self._state.agent_at(entries[0].seq))
 
-    async def fork(self, new_id: str | None = None, *, after: str | None = None, **options: Any) -> Session:
+    async def fork(
+        self,
+        new_id: str | None = None,
+        *,
+        after: str | None = None,
+        namespace: str | None = None,
+        **options: Unpack[SessionKwargs],
+    ) -> Session:
         """Create a session with the same past; this one stays as it is.
 
         Args:
             new_id: the id of the new session.
             after: the request after whose turn the past ends; default: the last.
-            options: see `Session`; default: those of this session.
+            namespace: where the new session is persisted; default: the namespace of this session.
+            options: see `Session`; default: those of this session. Metadata is copied, not replaced.
+
+        Raises:
+            NotFound: this session has no finished turn of the request `after`.
+            IdTaken: a session with the new id exists.
         """
         await self._state.refresh_if_idle()
         requests = [turn.request_id for turn in self._state.history]
@@ -398,15 +481,14 @@ class Session:
                 raise NotFound("request", after, "name one that this session has answered")
             requests = requests[: requests.index(after) + 1]
         past = [entry for entry in self._state.thread.entries if entry.payload.get("request_id") in requests]
-        own = {"project_id": self._project_id, "lease_ms": self._lease_ms, "namespace": self._namespace}
-        options = {**self._options, **self._memory_options, **own, **resolve_aliases(options)}
-        options["metadata"] = {
+        where = self._namespace if namespace is None else namespace
+        merged = {**self.options, "namespace": where, **merge_aliases(options)}
+        merged["metadata"] = {
             **thaw(self.record.metadata),
             "forked_from": {"session": self.id, "after": requests[-1] if requests else None},
         }
-        options["memory_store"] = options.pop("store")
         chosen = ids.new("sess_") if new_id is None else new_id
-        session = type(self)(self.spec, chosen, store=self._store, **options)
+        session = type(self)(self.spec, chosen, store=self._store, **merged)
         complete = len(requests) == len(self._state.history)
         agent_state = self.record.checkpoint if complete else None
         await session._state.create(
@@ -433,6 +515,7 @@ class Session:
         check_choice(role, "role", ROLES)
         if not isinstance(content, str) or not content.strip():
             raise Invalid("content", "is empty", "pass what was said")
+        # Raises if the session is closed.
         self._turn_options({})
         async with self._state.lock():
             before = self._memory.short_term(self._state.thread).conversation.size
@@ -449,7 +532,7 @@ class Session:
         await self._decide(review_id, Decision(verdict="approve"))
 
     async def deny(self, review_id: str, reason: str = "") -> None:
-        """Refuse the subject of a review; the model is told."""
+        """Refuse the subject of a review; for a tool, the model reads the reason as its result."""
         await self._decide(review_id, Decision(verdict="deny", reason=reason))
 
     async def settle(self, review_id: str, result: Any) -> None:
@@ -462,7 +545,7 @@ class Session:
             review, turn = reviews.get(review_id), self.record.turn
             if review is None or turn is None:
                 known = ", ".join(review.id for review in self.pending_reviews) or "none"
-                raise NotFound("review", review_id, f"waiting are: {known}")
+                raise NotFound("review", review_id, f"pending reviews: {known}")
             if decision.verdict == "settle" and review.boundary == "input":
                 raise Invalid("review", f"{review_id!r} is about an input", "approve or deny it")
             decisions = {**thaw(turn.decisions), review_id: codec.to_builtins(decision)}
@@ -494,7 +577,7 @@ class Session:
         importance: float | None = None,
         evidence: Iterable[Evidence] = (),
         decided: bool = False,
-        **fields: Any,
+        **fields: Unpack[ProposalFields],
     ) -> PendingItem:
         """Propose a memory, which waits for promotion.
 
@@ -629,7 +712,9 @@ class Session:
         """Statistics of the session's promotions."""
         return self._memory.stats
 
-    def set_promotion(self, policy: PromotionPolicy | None = None, **changes: Any) -> None:
+    def set_promotion(
+        self, policy: PromotionPolicy | None = None, **changes: Unpack[PromotionFields]
+    ) -> None:
         """Replace the promotion policy, or change some of its fields."""
         base = self._memory.policy if policy is None else policy
         self._memory.policy = PromotionPolicy.new(base, **changes)
@@ -744,8 +829,19 @@ def _session_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for every turn of a session; raise for those that belong to a single turn."""
     for name in ("agent", "history", "request_id", "decisions", "session_id"):
         if name in options:
-            raise Invalid(name, "is nothing to open a session with", "leave it out")
+            raise Invalid(name, "is an option of a single turn", "leave it out")
     return resolve_aliases(options)
+
+
+def merge_aliases(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a session under one name each, so that they can be merged.
+
+    The store of memory is then `memory_store`, because `store` persists the session itself.
+    """
+    resolved = resolve_aliases(options)
+    if "store" in resolved:
+        resolved["memory_store"] = resolved.pop("store")
+    return resolved
 
 
 def _as_extractor(source: Extractor | bool | None) -> Extractor | None:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from anyio import CancelScope, Event, create_task_group, current_time, get_current_task, sleep
@@ -52,6 +52,7 @@ from omoide.verbs import require
 
 STATUSES = ("new", "running", "hibernated", "waiting", "finished", "error")
 RECORD_VERSION = 1
+T = TypeVar("T")
 
 
 class InFlight(Value, frozen=True, kw_only=True):
@@ -117,23 +118,31 @@ class SessionRecord(Record, frozen=True, kw_only=True):
         return () if self.turn is None else (self.turn,)
 
 
-def decode_record(body: object, session_id: str) -> SessionRecord:
-    """Decode the body of a session document.
+def decode_body(body: object, kind: type[T], version: int, label: str) -> T:
+    """Decode the body of a document.
+
+    Args:
+        body: the body.
+        kind: the class to decode it to.
+        version: the only `schema_version` that can be read.
+        label: the name of the document in errors.
 
     Raises:
-        RestoreFailed: it is damaged, or has another version.
+        RestoreFailed: the body is damaged, or has another version.
     """
-    plain = thaw(body)
-    version = plain.get("schema_version") if isinstance(plain, dict) else None
-    if version != RECORD_VERSION:
-        raise RestoreFailed(
-            f"session {session_id!r}",
-            f"it has version {version}, this reads {RECORD_VERSION}; use another Omoide",
-        )
+    plain: Any = thaw(body)
+    found = plain.get("schema_version") if isinstance(plain, dict) else None
+    if found != version:
+        raise RestoreFailed(label, f"version {found} was stored, this reads {version}; use another Omoide")
     try:
-        return codec.from_builtins(plain, SessionRecord)
+        return codec.from_builtins(plain, kind)
     except ValueError as error:
-        raise RestoreFailed(f"session {session_id!r}", error) from error
+        raise RestoreFailed(label, error) from error
+
+
+def decode_record(body: object, session_id: str) -> SessionRecord:
+    """Decode the body of a session document."""
+    return decode_body(body, SessionRecord, RECORD_VERSION, f"session {session_id!r}")
 
 
 SESSION_KIND = "session"
@@ -144,10 +153,11 @@ class SessionStore(ForkListener):
     """Reads and writes the documents of one session."""
 
     def __init__(self, store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
-        require(store, SupportsLeases, "lend a session to one runner at a time")
-        self._store: Any = require(store, SupportsDocuments, "keep a session")
+        require(store, SupportsLeases, "lease a session")
+        self._store: Any = require(store, SupportsDocuments, "store a session")
         self._scope = Scope(namespace=namespace)
         self.session_id = session_id
+        # A new owner for each object: a process that restarts waits until its old lease expires.
         self._owner = ids.new("run_")
         self.lease_lost = False
         self._rev = 0
@@ -172,7 +182,7 @@ class SessionStore(ForkListener):
         return record, _decode_thread(record, log)
 
     async def create(self, record: SessionRecord, entries: Sequence[ThreadEntry] = ()) -> None:
-        """Write a new session; its transcript first, so that no record ever points to nothing."""
+        """Write a new session: the transcript first, so that no record refers to a missing one."""
         if await self._store.load(SESSION_KIND, self.session_id, self._scope) is not None:
             raise IdTaken(self.session_id)
         journal = self._document(THREAD_KIND, record.thread_id, record, None).replace(
@@ -181,7 +191,7 @@ class SessionStore(ForkListener):
         self._thread_rev = (await self._store.save(journal, expected_rev=0)).rev
         try:
             await self._save(record, 0)
-        except Conflict as error:
+        except Conflict as error:  # another process created it since the check above
             raise IdTaken(self.session_id) from error
 
     async def has_changed(self) -> bool:
@@ -234,6 +244,7 @@ class SessionStore(ForkListener):
         """Renew the lease; a store that is unreachable for less than its length does not end it."""
         renewed_at = current_time()
         while True:
+            # Three times within the lease, so that one failed renewal does not lose it.
             await sleep(ttl_ms / 3000)
             try:
                 self.lease_lost = not await self._claim(ttl_ms)
@@ -293,7 +304,7 @@ async def sessions(
 
 async def spec_of(store: Any, session_id: str, namespace: str = DEFAULT_NAMESPACE) -> AgentSpec:
     """Return the spec that a session was begun with, without its code."""
-    documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "keep a session")
+    documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "store a session")
     document = await documents.load(
         SESSION_KIND, ids.check(session_id, "session_id"), Scope(namespace=namespace)
     )
@@ -304,7 +315,7 @@ async def spec_of(store: Any, session_id: str, namespace: str = DEFAULT_NAMESPAC
 
 def session_not_found(session_id: str) -> NotFound:
     """Return the error for a session that does not exist."""
-    return NotFound("session", session_id, "start it, or see which there are with sessions()")
+    return NotFound("session", session_id, "start it, or list them with sessions()")
 
 
 def _require_store(store: Any) -> Any:
@@ -357,6 +368,11 @@ class SessionState:
         return self._record is not None
 
     @property
+    def is_running(self) -> bool:
+        """True while something here runs the session exclusively, such as a turn or a promotion."""
+        return self._running
+
+    @property
     def is_background_task(self) -> bool:
         """True in the background task that holds the lock."""
         return self._background_task_id is not None and get_current_task().id == self._background_task_id
@@ -398,6 +414,7 @@ class SessionState:
             raise Invalid(
                 "spec", f"is of agent {self._spec.id!r}, the session of {record.agent_id!r}", "pass its own"
             )
+        # The stored spec has no code; that of the caller has.
         self._record = record.replace(spec=self._spec)
         self._set_thread(written, None if record.turn is None else record.turn.asked.id)
         return True
@@ -491,6 +508,8 @@ class SessionState:
         self.thread = written
         self._token_counts = None
         self._request_ids = {*transcript.request_ids(written.entries)}
+        # A crash after the answer leaves a turn whose answer is stored and whose end is not: it is resumed
+        # first, and part of the history after that.
         turns = transcript.conversation(written.entries)
         self.history = [turn for turn in turns if turn.request_id != unfinished]
 
@@ -498,6 +517,7 @@ class SessionState:
         """Write the record with changes."""
         record = self.record.replace(updated_at=clock.now(), **changes)
         await self._store.save(record)
+        # Only after the write: a failed one leaves what the store has.
         self._record = record
 
     async def append(self, entries: Sequence[Any]) -> None:

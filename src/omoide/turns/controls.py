@@ -110,6 +110,7 @@ def secret_texts(context: Mapping[str, Any], secrets: Mapping[str, Any]) -> tupl
     texts += _texts(secrets)
     plain = {text for text in texts if len(text) >= MIN_SECRET_LENGTH}
     escaped = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in plain for ascii in (True, False)}
+    # Longest first: replacing a secret inside a longer one would leave the rest of that in the text.
     return tuple(sorted(plain | escaped, key=len, reverse=True))
 
 
@@ -122,6 +123,7 @@ def redact(text: str, secrets: tuple[str, ...]) -> str:
 
 def _split_secrets(value: Any, key: str, secret: list[str]) -> tuple[bool, Any]:
     """Return whether a value may be persisted, and what of it; collect the texts of its secrets."""
+    # By the name of its key first: such a value is secret whatever it looks like.
     if key and is_secret_key(key):
         secret += _texts(value)
         return False, None
@@ -263,6 +265,7 @@ def check_same_controls(request: TurnRequest, controls: Sequence[Control]) -> No
     """Raise unless a resumed turn has the controls that it started with."""
     present = {type(control).__name__ for control in controls}
     missing = [name for name in request.controls if name not in present]
+    # Without them, a resumed turn could pass what they would have refused.
     if missing:
         raise Invalid("controls", f"lack {', '.join(missing)}, which this turn began with", "pass them again")
 
@@ -288,6 +291,7 @@ async def apply_controls(
             case Refuse():
                 return subject, answer, rewritten
             case Interrupt():
+                # Only the first question is asked; later controls may still refuse or rewrite.
                 question = question or answer
             case Rewrite(value=value):
                 subject, rewritten = _rewrite(subject, value), True

@@ -84,6 +84,7 @@ class EventEmitter:
     async def emit(self, kind: str, **data: Any) -> None:
         """Record an event and pass it on; an exception of the listener ends the turn."""
         event = Event(kind=kind, data={key: value for key, value in data.items() if value is not None})
+        # Text is content, and the log has only ids and figures.
         if kind != "text":
             self.log.append(event)
         if self._listener is not None:
@@ -143,6 +144,7 @@ def resumed_entry(request_id: str) -> EntryFields:
 
 def abandoned_entry(request_id: str, reason: str) -> EntryFields:
     """Return the entry that marks a turn as abandoned, and so no part of the conversation."""
+    # `given_up` is the name in stored threads; it cannot change.
     return _entry("error", request_id, given_up=True, problem=reason)
 
 
@@ -160,8 +162,9 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class TurnProgress(msgspec.Struct):
-    """The state of a turn as its thread entries tell it."""
+    """The state of a turn, computed from its thread entries."""
 
+    # msgspec copies the empty dicts for each instance.
     user: ThreadEntry | None = None
     replies: dict[int, Reply] = {}
     started_calls: dict[str, ToolCall] = {}
@@ -212,6 +215,7 @@ class TurnProgress(msgspec.Struct):
         for at in sorted(self.replies):
             reply = self.replies[at]
             results = [self.results.get(call.id) for call in reply.calls]
+            # Providers refuse a conversation in which a call has no result.
             if any(item is None for item in results):
                 break
             messages.append(

@@ -60,7 +60,7 @@ _FORMATS: dict[object, Any] = {
     "uuid": UUID,
     "decimal": Decimal,
 }
-_PENDING = object()
+_PENDING = object()  # marks a reference under way, to find one that refers to itself
 
 SchemaNode = FrozenMap[str, Any]
 
@@ -74,9 +74,10 @@ def type_from_schema(schema: Mapping[str, Any], name: str) -> type:
     _check_keywords(root, name, "type", *_KEYWORDS["object"])
     made = builder.struct_type(root, name)
     try:
+        # msgspec checks a class when a decoder is built for it; otherwise the first answer would fail.
         msgspec.json.Decoder(made)
     except (TypeError, ValueError) as error:
-        raise _invalid(name, f"describes what no class can be ({error})", "simplify it") from error
+        raise _invalid(name, f"cannot be made into a class ({error})", "simplify it") from error
     builder.check_defaults()
     return made
 
@@ -88,7 +89,7 @@ class _SchemaBuilder:
         self._defs = defs
         self._resolved: dict[
             tuple[str, str | None], Any
-        ] = {}  # by reference, and by what tells variants apart
+        ] = {}  # by reference, and by the field that distinguishes variants
         self._defaults: list[tuple[str, Any, Any]] = []
 
     def type_of(self, schema: object, path: str) -> Any:
@@ -134,8 +135,9 @@ class _SchemaBuilder:
         item = self.type_of(schema.get("items", True), f"{path}.items")
         if schema.get("uniqueItems", False) is False:
             return _constrain(GenericAlias(list, item), schema, _COUNTS, path)
+        # A set needs items that are hashable.
         if getattr(item, "__origin__", item) not in (str, int, float, Literal):
-            raise _invalid(f"{path}.uniqueItems", "is understood of text and numbers only", "leave it out")
+            raise _invalid(f"{path}.uniqueItems", "is supported for text and numbers only", "leave it out")
         return _constrain(GenericAlias(set, item), schema, _COUNTS, path)
 
     def _tuple_type(self, schema: SchemaNode, path: str) -> Any:
@@ -143,9 +145,10 @@ class _SchemaBuilder:
         places = _get_list(schema, "prefixItems", path)
         fewest, most = schema.get("minItems", 0), schema.get("maxItems")
         if schema.get("items", False) is not False or most not in (None, len(places)):
-            raise _invalid(path, "has more places than prefixItems names, or fewer", "name each place")
+            raise _invalid(path, "has another number of items than prefixItems", "describe each item")
         named = {f"at_{at}": place for at, place in enumerate(places)}
         required = [name for at, name in enumerate(named) if type(fewest) is int and at < fewest]
+        # An array-like struct and not a tuple, because its last items may be optional.
         closed = most is not None or "items" in schema
         return self._define_struct(
             named, required, f"{path}.prefixItems", forbid_unknown_fields=closed, array_like=True
@@ -196,7 +199,7 @@ class _SchemaBuilder:
         try:
             made = msgspec.defstruct(path.removesuffix(".properties"), fields, frozen=True, **options)
         except (TypeError, ValueError) as error:
-            raise _invalid(path, f"describes what no class can be ({error})", "choose other names") from error
+            raise _invalid(path, f"cannot be made into a class ({error})", "choose other names") from error
         # Registered before its properties, which may refer to it; msgspec reads annotations later.
         self._resolved[known_as] = made
         for attribute, (name, schema) in attributes.items():
@@ -211,7 +214,7 @@ class _SchemaBuilder:
     def _resolve_ref(self, ref: object, path: str, tag_field: str | None = None) -> Any:
         schema = self._ref_target(ref)
         if not isinstance(ref, str) or schema is None:
-            raise _invalid(f"{path}.$ref", f"leads to {ref!r}, which is not here", f"use {_REF_PREFIX}…")
+            raise _invalid(f"{path}.$ref", f"refers to {ref!r}, which does not exist", f"use {_REF_PREFIX}…")
         known_as = (ref, tag_field)
         if known_as not in self._resolved:
             self._resolved[known_as] = _PENDING
@@ -222,7 +225,7 @@ class _SchemaBuilder:
             else:
                 self._resolved[known_as] = self.type_of(schema, at)
         if self._resolved[known_as] is _PENDING:
-            raise _invalid(f"{path}.$ref", f"leads from {ref!r} back to it", "describe a type there")
+            raise _invalid(f"{path}.$ref", f"refers from {ref!r} back to itself", "describe a type there")
         return self._resolved[known_as]
 
     def _ref_target(self, ref: object) -> Any:
@@ -257,7 +260,7 @@ def _check_keywords(schema: SchemaNode, path: str, *allowed: str) -> None:
         if word not in _ANNOTATIONS and word not in allowed:
             raise _invalid(
                 path,
-                f"has the keyword {word!r}, which is not understood there",
+                f"has the keyword {word!r}, which is not supported there",
                 "leave it out, or pass a class",
             )
 
@@ -321,7 +324,7 @@ def _constrain(kind: Any, schema: SchemaNode, words: Mapping[str, str], path: st
     try:
         return Annotated[kind, msgspec.Meta(**limits)]
     except (TypeError, ValueError, re.error) as error:
-        raise _invalid(path, f"has a limit that is none ({error})", "correct it") from error
+        raise _invalid(path, f"has an invalid constraint ({error})", "correct it") from error
 
 
 def _field(name: str, schema: object, required: bool) -> Any:

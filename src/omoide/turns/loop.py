@@ -105,6 +105,7 @@ class TurnState:
 
     async def append_entry(self, entry: transcript.EntryFields) -> None:
         """Append to the thread and return when the entry, and all before it, are persisted."""
+        # Appended before the lock is held: the next task that holds it records all entries so far, in order.
         self.agent = thread.append(self.agent, entry)
         async with self._lock:
             if self._record_error is not None:  # what is not in the thread must not happen
@@ -115,6 +116,8 @@ class TurnState:
                 try:
                     await self.environment.recorder.record_entries(new)
                 except BaseException as error:
+                    # Also a cancellation: it is unknown whether the entries are stored, so no step may follow
+                    # them.
                     self._record_error = error
                     raise
             self._recorded_count += len(new)
@@ -160,7 +163,7 @@ class TurnState:
         return next((review for review in self.environment.reviews if review.id == id), None)
 
     def is_resolved(self, review: Review) -> bool:
-        """Return whether the subject of a review has happened, or was answered otherwise."""
+        """Return whether the turn has gone past the subject of a review."""
         if review.call is not None:
             return review.call.id in self.progress.results
         if review.boundary == "input":
@@ -209,6 +212,7 @@ class ModelConnection:
         """Send a prompt and return the reply, with events and a span around it."""
         state, environment = self._state, self._state.environment
         name, limits = environment.model_name, environment.spec.limits
+        # Text that a control may still refuse must not be streamed.
         streams = environment.streaming and not environment.has_output_control
         await state.emit("model_called", model=name, round=round)
         with observe.span("chat", name=name, **_span_attributes(name, state.request.session_id)) as span:
@@ -273,6 +277,7 @@ class ModelConnection:
                 call = ToolCall.new(call.name, call.params).replace(invalid=call.invalid)
             used.add(call.id)
             calls.append(call)
+        # The native form of the reply has the repeated ids, so it is dropped with them.
         same = all(new is old for new, old in zip(calls, reply.calls, strict=True))
         return reply if same else reply.replace(calls=tuple(calls), native=None)
 
@@ -329,12 +334,13 @@ class ToolRound:
             partial(self._run_effectful, call, action) for call, action in self._runnable if action.effectful
         ]
         await gather(effects, self._environment.spec.limits.parallel)
+        # Pure actions change the agent, so each runs on the result of the one before.
         for call, action in self._runnable:
             if not action.effectful:
                 await self._run_pure(call, action)
         missing = [call.name for call in reply.calls if call.id not in state.progress.results]
         if missing:  # providers refuse a conversation in which a call has no result
-            raise TurnFailed(state.request.id, f"has no answer of {', '.join(missing)}", "resume it")
+            raise TurnFailed(state.request.id, f"has no result of {', '.join(missing)}", "resume it")
 
     async def _dispatch(self, call: ToolCall) -> None:
         """Decide what happens to a call: run it, answer it at once, or ask a person."""
@@ -343,6 +349,7 @@ class ToolRound:
         if isinstance(action, ToolOutcome):
             await self._record_result(call, action)
             return
+        # A call that started has passed the controls before; they are not asked again.
         started = state.progress.started_calls.get(call.id)
         if started is not None:
             await self._handle_unknown_outcome(started, action)
@@ -376,7 +383,7 @@ class ToolRound:
             return
         decision = self._state.decision_on("unknown", call)
         if decision is None:
-            question = f"{call.name} began, and nobody knows whether it took effect. Run it again?"
+            question = f"{call.name} started, and its outcome is unknown. Run it again?"
             self._reviews.append(self._state.build_review("unknown", question, call=call))
         elif decision.verdict == "approve":
             self._runnable.append((call, action))
@@ -391,6 +398,7 @@ class ToolRound:
         await self._record_result(call, outcome)
 
     async def _run_effectful(self, call: ToolCall, action: Action) -> None:
+        # Recorded before it runs: after a crash, a start without a result is an unknown outcome.
         await self._record_start(call)
         timeout_ms = self._environment.spec.limits.tool_timeout_ms
         context = self._state.turn_context(call)
@@ -416,6 +424,7 @@ class ToolRound:
         if ran and state.resumed and isinstance(action, Action) and not action.effectful:
             written = thread.of(state.agent)
             self._apply_outcome(tools.run_pure(action, call, state.turn_context(call)))
+            # The entries that the action appends are in the persisted thread already.
             state.agent = thread.put(state.agent, written)
 
     def _apply_outcome(self, outcome: ToolOutcome) -> None:
@@ -462,9 +471,12 @@ class Turn:
         state, environment = self._state, self._environment
         await state.emit("resumed" if state.resumed else "turn_started", request_id=state.request.id)
         if state.progress.user is None:
+            # Checked before anything is persisted: an input that cannot fit leaves no turn behind.
             operations = tools.operations(environment.spec)
             check_fits(environment.spec, state.request.input, operations, environment.count)
             await self._accept_input()
+            # The request is persisted before its first entry, so that a crash in between leaves a turn to
+            # resume.
             if environment.recorder is not None and not state.resumed:
                 await environment.recorder.record_start(state.request)
             await state.append_entry(transcript.user_entry(state.request.id, state.request.input))
@@ -480,11 +492,13 @@ class Turn:
         state, max_rounds = self._state, self._environment.spec.limits.max_rounds
         for round in range(max_rounds):
             progress = state.progress
+            # A resumed turn may have its answer already.
             if progress.final_reply is not None and round not in progress.replies:
                 return progress.final_reply
             reply = progress.replies.get(round) or await self._next_reply(connection, round)
             if not reply.calls:
                 return reply
+            # In the last round tools would run in vain: no model call is left that could read their results.
             if round + 1 < max_rounds:
                 await ToolRound(state).run(reply)
         raise TooManyRounds(state.request.id, max_rounds)
@@ -563,6 +577,7 @@ class Turn:
             count=environment.count,
             counts=environment.token_counts,
         )
+        # A resumed turn reported its memories before it was suspended.
         if round == 0 and not state.has_recalled:
             await self._report_memory(prompt)
         dropped = sum(cut.count for cut in prompt.cut if cut.part == "history")
@@ -600,6 +615,7 @@ class Turn:
     async def _record_final(self, round: int, reply: Reply) -> Reply:
         """Persist the final reply, which makes the turn part of the conversation."""
         state, environment = self._state, self._environment
+        # Text was held back until it passed the control, so it is streamed in one piece now.
         if environment.streaming and environment.has_output_control:
             await state.emit("text", text=reply.content, round=round)
         # An answer that does not fit `spec.result` fails here, before it is persisted.

@@ -116,6 +116,7 @@ def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
         return policy.namespace
     key = policy.namespace[1]
     name = context.get(key)
+    # Never a default here: one tenant must not fall back to the memories of all.
     if name is None or name == "":
         raise MissingNamespace(key)
     return ids.check(str(name), f"context.{key}")
@@ -154,7 +155,7 @@ async def recall(
         session_id: the session, for a policy with scope `session`.
         project_id: the project, for a policy with scope `project`.
         context: data about the turn, which may name the namespace.
-        extra: how many memories to recall beyond the policy's `max_entries`.
+        extra: number of memories to recall beyond the policy's `max_entries`.
         memory_store: another name of `store`.
     """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
@@ -250,6 +251,23 @@ async def capture_turn(
     """Write the input and the answer of a turn as one memory, if the policy says so.
 
     The id of the memory follows from the request, so a repeated call changes nothing.
+
+    Args:
+        spec: the agent, whose policy says whether turns are captured, and in which scope.
+        input: the user's message.
+        content: the answer.
+        request_id: the request of the turn.
+        store: the store that is written to; without one nothing is captured.
+        session_id: the session of the turn.
+        project_id: the project, for a policy with scope `project`.
+        context: data about the turn, which may name the namespace.
+        at: the moment of the memory; default: now.
+        message: the position of the input in the thread.
+        evidence: the messages that the memory comes from.
+        memory_store: another name of `store`.
+
+    Returns:
+        The receipt of the memory; None if nothing is captured.
     """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     store = _store_of(store, memory_store)
@@ -259,6 +277,7 @@ async def capture_turn(
         spec, policy, session_id=session_id, project_id=project_id, context=context, include_session=True
     )
     check_non_empty(content, "content")
+    # A capture that is repeated after a crash writes the same memory again, not a second one.
     id = capture_id(spec.id, session_id, request_id)
     entry = Entry(
         id=id,
@@ -302,6 +321,7 @@ async def recall_unseen(
     The captures of those turns match best, being about the same thing, so more is recalled where they crowd
     out the rest.
     """
+    # At most two recalls: the second asks for as many memories as are allowed.
     extra = min(len(seen), 20)
     while True:
         found = await recall(
@@ -324,6 +344,7 @@ async def recall_unseen(
 
 def _trim(found: RecallResult, seen: Set[str | None], limit: int) -> RecallResult:
     """Keep so many new memories, and so many that are seen anyway: those may still leave the window."""
+    # Which turns stay in the window is only known when the prompt is assembled.
     remaining = {True: limit, False: limit}
     hits = []
     for hit in found.hits:

@@ -97,6 +97,7 @@ class FunctionModel:
         self.name = name or ("llm" if own == "<lambda>" else own)
         self._function = function
         self._arity = _function_arity(function)
+        # A callable object is async if its `__call__` is; decorators are looked through.
         called = function if inspect.isroutine(function) else type(function).__call__
         self._async = inspect.iscoroutinefunction(inspect.unwrap(called))
 
@@ -122,6 +123,7 @@ async def _run_in_thread(function: ModelFunction, arguments: tuple[Any, ...]) ->
     """Run a function in a thread, so that it does not block the event loop."""
     from anyio import to_thread
 
+    # A thread cannot be stopped; abandoning it lets the timeout of the model take effect.
     return await to_thread.run_sync(partial(copy_context().run, function, *arguments), abandon_on_cancel=True)
 
 
@@ -132,6 +134,7 @@ def as_reply(answer: object, model: str) -> Reply:
             return answer
         case str():
             return _from_mapping({"content": answer}, model)
+        # Tagged tuples, the way in which Elixir functions answer, are accepted as well.
         case ("ok", inner):
             return as_reply(inner, model)
         case ("error", reason):
@@ -167,7 +170,7 @@ def _from_mapping(answer: Mapping[str, Any], model: str) -> Reply:
                 raise Invalid("type", f"is {other!r}", "use final, operation or operations")
     except (Invalid, KeyError, TypeError) as error:
         raise ModelMisbehaved(
-            model, f"gave an answer that is none ({error})", "correct what the function returns"
+            model, f"gave an invalid answer ({error})", "correct what the function returns"
         ) from error
 
 
@@ -177,6 +180,8 @@ def _parse_tool_call(source: Mapping[str, Any]) -> ToolCall:
         try:
             params = msgspec.json.decode(params) if params.strip() else {}
         except msgspec.DecodeError:
+            # Not an error of the turn: the model reads in the tool result that this is no JSON, and may try
+            # again.
             return ToolCall.new(source["name"], id=source.get("id")).replace(invalid=params)
     return ToolCall.new(source["name"], {} if params is None else params, id=source.get("id"))
 
@@ -191,7 +196,7 @@ def _function_arity(function: ModelFunction) -> int:
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
-        return 2
+        return 2  # some built-in callables have no signature
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return 3
     positional = [
@@ -242,11 +247,11 @@ async def call_model(
     Args:
         model: the model.
         request: the request.
-        retries: how often a transient error is retried.
-        timeout_ms: the time of each attempt.
+        retries: number of retries after transient errors.
+        timeout_ms: milliseconds that each attempt may take.
         on_text: receives the text piece by piece if the model streams, else in one piece; may be async.
         on_retry: receives the error, the number of the retry and the seconds until then; may be async.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds; tests replace it.
 
     Raises:
         ModelFailed: the last attempt failed.
@@ -269,11 +274,12 @@ async def call_model(
 
 def backoff(attempt: int) -> float:
     """Return the seconds to wait before a retry, with jitter of up to half."""
+    # The exponent is bounded, because a large one would overflow.
     return float(min(MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0))
 
 
 class _TextSink:
-    """Passes text on and remembers whether there was any."""
+    """Passes text on; `has_output` is True once there was any."""
 
     def __init__(self, function: OnText) -> None:
         self._function = function
@@ -296,6 +302,7 @@ async def _attempt(model: Model, request: Request, seconds: float, text: _TextSi
         problem = f"gave no answer within {seconds:g} s"
         raise ModelTimedOut(_model_name(model), problem, "try again, or raise limits.model_timeout_ms")
     reply = as_reply(answer, _model_name(model))
+    # A model that does not stream still delivers its text through `on_text`, in one piece.
     if text is not None and not text.has_output:
         await text.write(reply.content)
     return reply
@@ -318,6 +325,7 @@ async def _consume_stream(
             await text.write(piece)
             scope.deadline = anyio.current_time() + left
     finally:
+        # Closed here and not by the garbage collector, so that its connection is closed in this task.
         if isinstance(pieces, AsyncGenerator):
             await pieces.aclose()
 

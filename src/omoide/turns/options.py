@@ -91,7 +91,7 @@ class TurnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_output_control(self) -> bool:
-        """True if an answer has to pass a control before anybody reads it."""
+        """True if an answer has to pass a control before it is shown."""
         return any(type(control).at_output is not Control.at_output for control in self.controls)
 
 
@@ -114,7 +114,7 @@ class CommonKwargs(TypedDict, total=False):
     controls: Sequence[Control]
     count_tokens: TokenCounter
     checkpoint: str | None
-    """Where to stop and return a snapshot: `after_prompt` or `before_tool`."""
+    """The step at which the turn stops and returns a snapshot: `after_prompt` or `before_tool`."""
     on_event: EventListener | None
 
 
@@ -164,7 +164,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         for name in kwargs:
             if name not in TurnKwargs.__annotations__:
                 known = ", ".join(TurnKwargs.__annotations__)
-                raise Invalid(name, "is no option of a turn", f"use {known}")
+                raise Invalid(name, "is not an option of a turn", f"use {known}")
         options = cls(**resolve_aliases(kwargs))
         options._check()
         return options
@@ -176,11 +176,12 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         if self.checkpoint not in (None, *CHECKPOINTS):
             raise Invalid("checkpoint", f"is {self.checkpoint!r}", f"use one of {', '.join(CHECKPOINTS)}")
         if self.store is not None and not isinstance(self.store, Store):
-            raise WrongType("store", "a store", self.store, "pass what open_store(…) gave")
+            raise WrongType("store", "a store", self.store, "pass a store from open_store(…)")
         if self.agent is not None:
             check_instance(self.agent, "agent", kind=Agent)
         for field in ("request_id", "session_id", "project_id"):
             value = getattr(self, field)
+            # An empty session or project means none; an empty request id is a mistake.
             if value or (field == "request_id" and value is not None):
                 ids.check(value, field)
         _check_counter(self.count_tokens)
@@ -248,6 +249,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
             data=self.context,
             secrets=self.secrets,
             hidden=secret_texts(self.context, self.secrets),
+            # Approval comes last: a person decides on the call as the other controls left it.
             controls=(*self.controls, *approval),
             decisions=self.decisions,
             reviews=self.reviews,
@@ -269,6 +271,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
 
 
 def _check_counter(count: TokenCounter) -> None:
+    # Called once, so that a wrong counter fails here and not in the middle of a turn.
     counted: object = check_function(count, "count_tokens")("one word")
     if type(counted) is not int or counted < 0:
         raise WrongType("count_tokens", "a function from text to an int", counted, "round up what it gives")

@@ -55,7 +55,19 @@ class Preflight(Value, frozen=True, kw_only=True):
 
 
 async def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
-    """Return what the model would be sent, why each memory is in it, and what was left out."""
+    """Return the prompt of a turn with the reason for each memory in it, and what was left out.
+
+    Nothing is written and no model is called. Controls are not asked either, so a turn may still refuse or
+    change the input.
+
+    Args:
+        spec: the agent.
+        input: the user's message.
+        options: see `TurnKwargs`.
+
+    Raises:
+        OverBudget: instructions, tools and input do not fit into the window.
+    """
     turn_options = TurnOptions.from_kwargs(options)
     history = as_exchanges(turn_options.history)
     if not history and turn_options.agent is not None:

@@ -71,7 +71,7 @@ class Message(Value, frozen=True, kw_only=True):
         if self.calls and self.role != "assistant":
             raise Invalid("calls", f"come with role {self.role!r}", "only an assistant asks for tools")
         if self.role == "tool" and (self.call_id is None or self.name is None):
-            raise Invalid("call_id", "or name is missing", "say which call of which tool is answered")
+            raise Invalid("call_id", "or name is missing", "name the call and the tool that it answers")
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ def _parse_message(source: Mapping[str, Any], field: str) -> Message:
     except Invalid as error:
         raise error.with_path_prefix(field) from error
     except TypeError as error:
-        raise Invalid(field, f"is no message ({error})", "give it role and content") from error
+        raise Invalid(field, f"is not a message ({error})", "give it role and content") from error
 
 
 def _group_messages(loose: list[Message]) -> list[Exchange]:
@@ -196,13 +196,14 @@ def newest_exchanges(turns: Sequence[Exchange], budget: int, counts: TokenCounts
 
 def truncate(text: str, budget: int, count: TokenCounter) -> str:
     """Return the text, or as much of its beginning as fits into the budget, with a remark about the cut."""
+    # At most one token per character is assumed, so a short text is not counted.
     if len(text) <= budget or count(text) <= budget:
         return text
 
     def cut(length: int) -> str:
         return f"{text[:length]}\n(cut, {len(text) - length:,} characters more)"
 
-    low, high = 0, min(len(text), budget * 16)
+    low, high = 0, min(len(text), budget * 16)  # an upper bound for the search
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if count(cut(middle)) <= budget else (low, middle - 1)
@@ -217,11 +218,13 @@ MEMORY_FOOTER = "</memory>"
 MIN_LINE_TOKENS = 12
 """A memory that gets fewer tokens than this is left out."""
 
+# Tags, and the instruction markers in the chat templates of some models.
 _MARKUP = re.compile(r"[<>]|\[(?=/?(?:INST|SYS)\b)", re.IGNORECASE)
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
 """Characters that show nothing, in which text could be hidden."""
+# Control, format, private use, surrogate and unassigned characters; line and paragraph separators.
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
@@ -249,6 +252,7 @@ def escape_invisible(text: str) -> str:
 
 
 def _escape(character: str) -> str:
+    # `json.dumps` escapes what is not ASCII, and leaves ASCII such as `<` as it is.
     return json.dumps(character)[1:-1] if ord(character) > 127 else f"\\u{ord(character):04x}"
 
 
@@ -280,6 +284,7 @@ def fit_memories(
     sizes = [count(line.line) for line in lines]
     line_budget = budget - count(MEMORY_HEADER + MEMORY_FOOTER)
     fitting: list[MemoryLine] = []
+    # Fewer memories, and more of each, until every share is long enough to be of use.
     for number in range(len(lines), 0, -1):
         share = equal_share(sizes[:number], line_budget)
         if share >= MIN_LINE_TOKENS:
@@ -513,6 +518,7 @@ class _MemorySection:
     ) -> None:
         known: list[Entry] = []
         for hit in recalled.hits:
+            # The conversation shows the turn itself, so its captured copy would only repeat it.
             if capture_request_id(hit.entry) in seen:
                 known.append(hit.entry)
             elif len(self.hits) == policy.max_entries:

@@ -67,15 +67,15 @@ from omoide.turns.prompt import Message, Operation, Prompt, ToolCall, Usage
 ErrorMapping = tuple[type[ModelFailed], str, str]
 
 RETRY_LATER = "try again later"
-OVERLOADED: ErrorMapping = (ModelOverloaded, "cannot answer just now", RETRY_LATER)
+OVERLOADED: ErrorMapping = (ModelOverloaded, "is unavailable", RETRY_LATER)
 TIMED_OUT: ErrorMapping = (ModelTimedOut, "took too long", "try again, or allow it more time")
 UNREACHABLE: ErrorMapping = (
     ModelUnreachable,
-    "cannot be reached, or broke off",
+    "cannot be reached, or the connection broke",
     "check the network and base_url, then try again",
 )
-UNREADABLE: ErrorMapping = (ModelMisbehaved, "gave an answer that cannot be read", "see the cause")
-REJECTED: ErrorMapping = (ModelRefused, "does not take the request", "correct what the cause names")
+UNREADABLE: ErrorMapping = (ModelMisbehaved, "gave an unreadable answer", "see the cause")
+REJECTED: ErrorMapping = (ModelRefused, "rejected the request", "correct what the cause names")
 UNUSABLE: ErrorMapping = (
     ModelRefused,
     "cannot be used",
@@ -84,28 +84,33 @@ UNUSABLE: ErrorMapping = (
 UNKNOWN: ErrorMapping = (ModelFailed, "failed", "see the cause")
 
 ERROR_MAPPINGS: tuple[tuple[type[Exception], ErrorMapping], ...] = (
-    (exceptions.ModelAuthenticationError, (ModelRefused, "does not take the key", "check the key")),
-    (exceptions.ModelNotFoundError, (ModelRefused, "is not known there", "check its name and base_url")),
+    (exceptions.ModelAuthenticationError, (ModelRefused, "rejected the API key", "check the key")),
+    (
+        exceptions.ModelNotFoundError,
+        (ModelRefused, "does not exist at the provider", "check its name and base_url"),
+    ),
     (
         exceptions.ModelContextWindowExceededError,
-        (ModelRefused, "cannot take so much text", "lower window.max_tokens"),
+        (ModelRefused, "has too small a context window for the request", "lower window.max_tokens"),
     ),
     (exceptions.ModelRequestRejectedError, REJECTED),
-    (exceptions.ModelQuotaExceededError, (ModelRefused, "has no quota left", "see to the account")),
-    (exceptions.ModelRateLimitError, (ModelOverloaded, "is asked too often", RETRY_LATER)),
+    (exceptions.ModelQuotaExceededError, (ModelRefused, "has no quota left", "check the account")),
+    (exceptions.ModelRateLimitError, (ModelOverloaded, "is over its rate limit", RETRY_LATER)),
     (exceptions.ModelUnavailableError, OVERLOADED),
     (exceptions.ModelServerError, (ModelOverloaded, "failed on the provider's side", RETRY_LATER)),
     (exceptions.ModelTimeoutError, TIMED_OUT),
     (exceptions.ModelRequestTimeout, TIMED_OUT),
     (exceptions.ModelConnectionError, UNREACHABLE),
+    # The base class of the rows above, so it comes after them.
     (exceptions.ModelAPIError, UNREADABLE),
-    (exceptions.ContentFilterError, (ModelRefused, "does not let the content pass", "say it in another way")),
+    (exceptions.ContentFilterError, (ModelRefused, "filtered the content", "rephrase it")),
     (exceptions.UnexpectedModelBehavior, UNREADABLE),
     (exceptions.ConcurrencyLimitExceeded, OVERLOADED),
     (exceptions.RunTimedOut, TIMED_OUT),
     (exceptions.UserError, UNUSABLE),
     (httpx2.TimeoutException, TIMED_OUT),
     (httpx2.TransportError, UNREACHABLE),
+    # A subclass of OSError, so it comes before it.
     (TimeoutError, TIMED_OUT),
     (OSError, UNREACHABLE),
     (ImportError, UNUSABLE),
@@ -131,7 +136,7 @@ def map_provider_errors(model: str) -> Iterator[None]:
 
 def to_model_error(error: Exception, model: str) -> ModelFailed:
     """Convert an error of a provider's library."""
-    if isinstance(error, ExceptionGroup):
+    if isinstance(error, ExceptionGroup):  # all models of a fallback failed; the last one decides
         return to_model_error(error.exceptions[-1], model)
     kind, problem, remedy = classify_error(error)
     wait = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
@@ -178,7 +183,7 @@ class ProviderRequest:
         """Convert the response of the model."""
         if response.finish_reason == "content_filter":
             reason = (response.provider_details or {}).get("refusal") or "it gives no reason"
-            raise ModelRefused(model, f"did not let the answer pass ({reason})", "say it in another way")
+            raise ModelRefused(model, f"filtered the answer ({reason})", "rephrase it")
         names = {provider_name: name for name, provider_name in self._tool_names.items()}
         try:
             return Reply(
@@ -193,7 +198,7 @@ class ProviderRequest:
                 native=response,
             )
         except Invalid as error:
-            problem = f"gave an answer that cannot be kept ({error})"
+            problem = f"gave an answer that cannot be stored ({error})"
             raise ModelMisbehaved(model, problem, "ask it again") from error
 
     def _messages(self, messages: Sequence[Message]) -> list[ModelMessage]:
@@ -284,6 +289,7 @@ def _settings(generation: Mapping[str, Any], model: Model) -> ModelSettings:
 def _output(schema: Mapping[str, Any] | None, model: Model) -> dict[str, Any]:
     if schema is None:
         return {}
+    # `prompted` puts the schema into the request as text, for providers without native support.
     native = model.profile.get("supports_json_schema_output", False)
     output = OutputObjectDefinition(json_schema=thaw(schema), name="result")
     return {"output_mode": "native" if native else "prompted", "output_object": output}
@@ -326,7 +332,7 @@ class ProviderModel:
         elif isinstance(model, str):
             self.name = check_text(model, "model")
             if ":" not in model and model != "test":
-                raise Invalid("model", f"is {model!r}", f"say whose it is, as in openai-chat:{model}")
+                raise Invalid("model", f"is {model!r}", f"name its provider, as in openai-chat:{model}")
         else:
             raise WrongType("model", "a name like provider:model, or a model of pydantic-ai", model)
         self._model = model
@@ -367,11 +373,13 @@ class ProviderModel:
             if response.state == "incomplete":
                 raise ModelUnreachable(self.name, "broke off in its answer", "try again")
             reply = provider_request.to_reply(response, self.name)
+        # After the connection is closed, so that a reader that stops here leaves none open.
         yield reply
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[ProviderModel]:
         """Return this model on connections that stay open inside the block, for several requests."""
+        # Only opening is mapped: an error of the block is not one of the provider.
         with map_provider_errors(self.name):
             opened = self._open_model()
             model = await opened.__aenter__()
@@ -404,7 +412,7 @@ class ProviderModel:
         for option in self._options:
             if option not in parameters:
                 raise Invalid(
-                    option, f"is nothing that provider {name!r} takes", "pass a model that pydantic-ai made"
+                    option, f"is not supported by provider {name!r}", "pass a model that pydantic-ai made"
                 )
         # The key of the environment is for the provider, and must not be sent to the server of a spec.
         key = {"api_key": PLACEHOLDER_KEY} if "api_key" in parameters else {}

@@ -178,7 +178,7 @@ def answer_of(result: TurnResult) -> str:
     if result.reviews:
         raise ReviewNeeded(result.request_id, [review.id for review in result.reviews])
     if result.status != "finished":
-        raise TurnFailed(result.request_id, "was put aside and has no answer yet", "resume it")
+        raise TurnFailed(result.request_id, "is suspended and has no answer yet", "resume it")
     return result.content
 
 
@@ -199,6 +199,11 @@ async def stream(
 
 async def replay(spec: AgentSpec, journal: Journal, *, agent: Agent | None = None) -> TurnResult:
     """Run a turn again from its journal, without calling, recalling or writing anything.
+
+    Args:
+        spec: the agent.
+        journal: the journal of the turn.
+        agent: the agent as it was before the turn; default: a new one.
 
     Raises:
         Diverged: the journal lacks something that the turn needs now.
@@ -285,6 +290,7 @@ async def open_stream(
             group.cancel_scope.cancel()
     except BaseExceptionGroup as several:
         raise_first_error(several)
+    # A reader that stopped before the end still gets the error of the turn.
     if not streaming._raised:
         streaming._raise_failure()
 
@@ -328,6 +334,7 @@ def _resume_state(
     check_same_controls(request, options.controls)
     options.session_id = request.session_id
     options.project_id = request.project_id
+    # Decisions of this call override those that the snapshot holds.
     options.decisions = {**decode_decisions(saved.decisions), **options.decisions}
     options.context = resume_context(spec, request, options.context)
     options.reviews = saved.reviews
@@ -339,6 +346,7 @@ def _resume_state(
         history=saved.history,
         entries=saved.entries,
         recalled=saved.recalled,
+        # A turn that was suspended at its input has no entries, and recalled nothing yet.
         has_recalled=bool(saved.entries),
         resumed=True,
     )
@@ -346,6 +354,7 @@ def _resume_state(
 
 def _with_entries(agent: Agent, entries: Sequence[ThreadEntry]) -> Agent:
     """Append the entries that the agent's thread does not have."""
+    # Matched by id: the agent that the caller passes may have some of them already.
     written = thread.of(agent)
     known = {entry.id for entry in written.entries}
     return thread.put(agent, written.append([entry for entry in entries if entry.id not in known]))
@@ -428,6 +437,7 @@ async def emit_finished(state: TurnState, result: TurnResult) -> TurnResult:
 async def _emit_final_event(state: TurnState, kind: str, **data: Any) -> list[str]:
     """Emit an event after the answer; a listener that fails or hangs only causes a notice."""
     try:
+        # Shielded, so that a cancelled caller still gets the event; bounded, because a listener may hang.
         with move_on_after(FINAL_EVENT_TIMEOUT, shield=True):
             await state.environment.events.emit(kind, **data)
     except Exception as error:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -97,7 +97,7 @@ Namespace = str | tuple[str, str] | None
 _LEGACY_NAMESPACES = {"per_agent": "agent", "session": "session", "shared": None, "context": None}
 """Values of an older form of `namespace`, and the scope that each of them meant."""
 
-_MAX_DIGITS = 18
+_MAX_DIGITS = 18  # a number of so many digits always fits into 64 bits
 
 
 class MemoryPolicy(Record, frozen=True, kw_only=True):
@@ -264,6 +264,15 @@ _BRACES = re.compile(r"\{.*\}", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
 
 
+class CodeKwargs(TypedDict, total=False):
+    """Keyword arguments of `AgentSpec.bind`: the code of a spec that was read."""
+
+    tools: Sequence[Action]
+    plugins: Sequence[PluginLike]
+    schema: type | None
+    result: type | None
+
+
 class AgentSpec(Record, frozen=True, kw_only=True):
     """An agent as data; specs are equal if their persisted fields are."""
 
@@ -422,7 +431,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             raise Invalid(at, f"is {like!r}, {_not_listed(sorted(self.plugins))}", "list it first")
         for label, plugin in found.items():
             if not _has_config(plugin, self.plugins[label]):
-                raise Invalid(at, f"is configured otherwise than {label!r} in the spec", "pass its class")
+                raise Invalid(at, f"has another configuration than {label!r} in the spec", "pass its class")
         return found
 
     def tool(self, name: str) -> Action:
@@ -490,6 +499,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         plain = _find_json_object(content)
         if plain is None:
             raise ModelMisbehaved(name, "answered with no JSON object", "ask again")
+        # Models add fields that were not requested; they are dropped, not refused.
         known = {key: value for key, value in plain.items() if key in schema.fields}
         try:
             value = schema.check(known)
@@ -500,26 +510,18 @@ class AgentSpec(Record, frozen=True, kw_only=True):
     # As text
 
     @classmethod
-    def from_json(
-        cls,
-        data: bytes | str,
-        *,
-        tools: Sequence[Action] = (),
-        plugins: Sequence[PluginLike] = (),
-        schema: type | None = None,
-        result: type | None = None,
-    ) -> Self:
-        """Read a spec from JSON and attach code to it."""
+    def from_json(cls, data: bytes | str, **code: Unpack[CodeKwargs]) -> Self:
+        """Read a spec from JSON and attach code to it, as `bind` does."""
         if not isinstance(data, (bytes, bytearray, memoryview, str)):
             raise WrongType(cls.__name__, "JSON as bytes or text", data)
         try:
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise Invalid(cls.__name__, f"is not readable JSON ({error})", "correct it") from error
-        return cls._from_plain(plain).bind(tools=tools, plugins=plugins, schema=schema, result=result)
+        return cls._from_plain(plain).bind(**code)
 
     @classmethod
-    def from_yaml(cls, text: str | bytes, **code: Any) -> Self:
+    def from_yaml(cls, text: str | bytes, **code: Unpack[CodeKwargs]) -> Self:
         """Read a spec from YAML, with code as for `from_json`; tags and aliases are refused."""
         return cls._from_plain(_parse_yaml(text, cls.__name__)).bind(**code)
 
@@ -531,16 +533,17 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         return text.decode()
 
     @classmethod
-    def from_file(cls, path: str | Path, **code: Any) -> Self:
+    def from_file(cls, path: str | Path, **code: Unpack[CodeKwargs]) -> Self:
         """Read a spec from a .json, .yaml or .yml file, with code as for `from_json`."""
         file = Path(path)
         if file.suffix not in (".json", ".yaml", ".yml"):
             raise Invalid("path", f"ends in {file.suffix!r}", "use .json, .yaml or .yml")
         try:
             with file.open("rb") as opened:
+                # One byte more than allowed: a larger file is refused without reading all of it.
                 data = opened.read() if file.suffix == ".json" else opened.read(MAX_YAML_BYTES + 1)
         except FileNotFoundError as error:
-            raise NotFound("file", str(path), "see where the spec is") from error
+            raise NotFound("file", str(path), "check the path") from error
         except OSError as error:
             raise Invalid("path", f"cannot be read ({error})", "pass a file that can be read") from error
         return cls.from_json(data, **code) if file.suffix == ".json" else cls.from_yaml(data, **code)
@@ -552,7 +555,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             raise WrongType(cls.__name__, "an object", plain)
         fields = dict(plain)
         for name in sorted(cls.EXCLUDED_FIELDS.intersection(fields)):
-            raise Invalid(f"{cls.__name__}.{name}", "is unknown", "attach code with bind()")
+            raise Invalid(f"{cls.__name__}.{name}", "is code, not data", "attach it with bind()")
         if isinstance(fields.get("memory"), bool):
             fields["memory"] = {} if fields["memory"] else None
         try:
@@ -592,7 +595,7 @@ def _split_tools(source: object, bound: tuple[Action, ...]) -> tuple[tuple[str, 
             raise WrongType(field, "an Action or its name", item, "decorate it with @action")
         name = check_name(_name_of(item), field)
         if name in names:
-            raise Invalid(field, f"is {name!r} once more", "list it once")
+            raise Invalid(field, f"repeats {name!r}", "list it once")
         names.append(name)
         if isinstance(item, Action):
             known[name] = item
@@ -619,7 +622,7 @@ def _split_plugins(
         if not _PLUGIN_LABEL.match(label):
             raise Invalid(f"plugins[{at}]", f"is {label!r}", "use letters, digits and underscores")
         if label in configs:
-            raise Invalid(f"plugins[{at}]", f"is {label!r} once more", "list it once, or with an alias")
+            raise Invalid(f"plugins[{at}]", f"repeats {label!r}", "list it once, or with an alias")
         configs[label] = config
     attached = (known[label] for label in sorted(configs) if label in known)
     return freeze_map(configs), tuple(
@@ -660,9 +663,13 @@ def _check_class(kind: type | None, schema: FrozenMap[str, Any] | None, field: s
     if kind is None:
         return None
     if schema is None:
-        raise Invalid(field, "is given, and the spec describes none", "put it into the spec")
+        raise Invalid(field, "is given, but the spec has none", "add it to the spec")
     if not _has_fields_of(kind, schema, field):
-        raise Invalid(field, f"is {kind!r}, whose fields are others than the spec's", "pass the class it was")
+        raise Invalid(
+            field,
+            f"is {kind!r}, whose fields differ from the spec's",
+            "pass the class that the spec was made with",
+        )
     return kind
 
 
@@ -681,7 +688,7 @@ def _check_json(value: object, path: str) -> None:
         for at, item in enumerate(value):
             _check_json(item, f"{path}[{at}]")
     elif value is not None and not isinstance(value, (str, int, float)):
-        raise Unsupported(path, f"is a {type(value).__name__}", "write it as JSON would")
+        raise Unsupported(path, f"is a {type(value).__name__}", "use JSON types")
 
 
 @lru_cache(maxsize=64)
@@ -692,6 +699,7 @@ def _class_for(schema: bytes, name: str) -> type:
 
 def _find_json_object(content: str) -> dict[str, Any] | None:
     """Return the object in an answer: all of it, the last fenced block, or the text in braces."""
+    # Models wrap JSON in prose or in a code block.
     fenced = _FENCED.findall(content)
     braces = _BRACES.search(content)
     for text in (content, *fenced[-1:], *([] if braces is None else [braces.group()])):
@@ -733,6 +741,7 @@ def _parse_yaml(text: object, name: str) -> object:
         raise WrongType(name, "YAML as text", text)
     _check_yaml_size(text, name)
     try:
+        # Checked as events, before anything is built: aliases can expand a small file without bounds.
         for event in _check_depth(
             yaml, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
         ):

@@ -63,6 +63,7 @@ def _to_plain(value: Any, depth: int) -> Any:
         case None | bool() | int():
             return value
         case float():
+            # JSON has neither NaN nor infinity.
             return value if value == value and abs(value) != float("inf") else str(value)
         case str():
             return clean(value)
@@ -76,6 +77,7 @@ def _to_plain(value: Any, depth: int) -> Any:
             return {
                 clean(str(key)): _to_plain(inner, depth + 1)
                 for key, inner in value.items()
+                # Slots hold the memory, thread and identity of an agent, which are not the result of a tool.
                 if key not in SLOTS
             }
         case list() | tuple() | set() | frozenset():
@@ -94,7 +96,7 @@ def _object_to_plain(value: Any, depth: int) -> Any:
     elif is_dataclass(value) and not isinstance(value, type):
         fields_of = {field.name: getattr(value, field.name) for field in fields(value)}
     else:
-        raise TypeError(f"{type(value).__name__} is no data")
+        raise TypeError(f"{type(value).__name__} is not data")
     plain = {name: _to_plain(inner, depth + 1) for name, inner in fields_of.items()}
     return {name: inner for name, inner in plain.items() if inner not in (None, [], {}, "")}
 
@@ -137,6 +139,7 @@ def run_pure(action: Action, call: ToolCall, ctx: TurnContext) -> ToolOutcome:
     try:
         result = action.run(ctx, **action.check(call.params))
         agent, directives = apply_result(ctx.agent, result)
+        # A pair is a result and its directives; the model reads the result only.
         answer = result[0] if isinstance(result, tuple) else result
         return ToolOutcome(ok=True, content=result_text(answer), agent=agent, directives=tuple(directives))
     except (Exception, asyncio.CancelledError) as error:  # nothing is awaited, so the action raised it itself
@@ -154,13 +157,14 @@ async def run_effectful(action: Action, call: ToolCall, ctx: TurnContext, timeou
                 return ToolOutcome(
                     ok=True, content=result_text(await call_action(action, ctx, action.check(call.params)))
                 )
+            # Awaiting something that was cancelled raises what a cancellation of the turn raises.
             except get_cancelled_exc_class():
                 if _is_cancelled():
                     raise
                 return ToolOutcome(ok=False, content="Something that it waited for was cancelled.")
     except Exception as error:
         return ToolOutcome(ok=False, content=_error_text(error))
-    late = f"It did not answer within {timeout_ms / 1000:g} s. Nobody knows whether it took effect."
+    late = f"It did not answer within {timeout_ms / 1000:g} s. It may or may not have taken effect."
     return ToolOutcome(ok=False, content=late)
 
 
@@ -183,6 +187,7 @@ async def call_action(action: Action, ctx: Context, params: dict[str, Any]) -> A
 def _error_text(error: BaseException) -> str:
     """Return the text of an error for a model; errors of Omoide say what to do."""
     try:
+        # `__str__` of a foreign exception may raise, too.
         text = str(error).strip()
     except Exception:
         text = ""

@@ -73,7 +73,7 @@ async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
     gone(one)
     await taken_over(two)
     assert (await two.call("a", sig("up"))).state["count"] == 2
-    with pytest.raises(Dropped, match="its lease ended"):
+    with pytest.raises(Dropped, match="its lease expired"):
         await one.checkpoint("a")
     await eventually(lambda: one.whereis("a") is None)
     assert (await yard.saved("a")).state["count"] == 2

@@ -249,7 +249,7 @@ async def test_a_server_without_tls_is_told_no_password_where_tls_was_wanted() -
     """Nobody signs in over an open line who asked for a closed one."""
     with NatsServer() as server:
         address = server.url.replace("nats://", "tls://ada:secret@")
-        with pytest.raises(ServiceFailed, match="speaks no TLS") as raised:
+        with pytest.raises(ServiceFailed, match="has no TLS") as raised:
             async with NatsTransport(address):
                 pass
         assert "secret" not in str(raised.value)

@@ -66,7 +66,7 @@ def map_os_errors(name: str) -> Iterator[None]:
         if error.errno in DISK_FULL_ERRNOS:
             raise DiskFull(name, f"has no room left ({detail})", "free some space and try again") from error
         if error.errno in READ_ONLY_ERRNOS:
-            raise ReadOnly(name, f"cannot be written to ({detail})", "check who may use it") from error
+            raise ReadOnly(name, f"cannot be written to ({detail})", "check its permissions") from error
         raise StoreFailed(name, f"cannot be used ({detail})", "check the path") from error
 
 
@@ -95,6 +95,7 @@ def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterat
 
 
 def _acquire(lock: int, name: str, timeout: float) -> None:
+    # Polled, because a blocking `flock` cannot time out.
     deadline = time.monotonic() + timeout
     while sys.platform != "win32":
         try:
@@ -177,6 +178,7 @@ def complete_length(path: Path) -> int:
         return 0
     with file:
         position = file.seek(0, os.SEEK_END)
+        # Read backwards in blocks, because only the last line can be incomplete.
         while position:
             size = min(position, 65_536)
             file.seek(position - size)

@@ -107,7 +107,7 @@ async def save_agent(
         agent: The agent.
         store: The checkpoint store.
         expected_rev: The revision to build on, 0 for a new agent; None for any.
-        force: Whether to write a checkpoint that is stored exactly so already.
+        force: True to write a checkpoint also where the stored one is equal.
 
     Raises:
         Conflict: The agent was saved since the expected revision; nothing has changed.
@@ -143,7 +143,7 @@ async def load_agent(id: str, definition: Definition, store: CheckpointStore) ->
     stored = await store.load(check(id))
     saved = stored.checkpoint
     if saved is None:
-        raise NotFound("agent at rest", id, "check the id and the checkpoint store, or start a new one")
+        raise NotFound("saved agent", id, "check the id and the checkpoint store, or start a new one")
     if saved.id != id:
         raise RestoreFailed(f"agent {id!r}", f"the checkpoint in its place is of {saved.id!r}")
     agent = restore(saved, definition)
@@ -183,15 +183,17 @@ async def _replace_journal_tail(
 
     Another writer may just have appended those entries, to count them next. Saving the old checkpoint again
     makes sure that it cannot any more; and the journal gets a new revision even where nothing is missing, so
-    that nobody replaces what counts from now on.
+    that no other writer replaces what counts from now on.
     """
     journal = await store.read_thread(id, thread.id)
     pairs = zip(journal.entries, thread.entries, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    # Entries that the checkpoint counts are never replaced.
     if same < min(old.count, len(journal.entries)):
         raise _thread_checkpoint_error(
             "thread_mismatch", f"entry {same} of the journal of {thread.id!r} is another"
         )
+    # Before the journal is cut: a writer that lost this race cannot count the old tail any more.
     rev = await store.save(id, stored.checkpoint, expected_rev=stored.rev)
     missing = thread.entries[same:]
     return await store.append_thread(id, thread.id, missing, expected_rev=journal.rev, after=same), rev
@@ -204,16 +206,16 @@ def _check_mark(thread: Thread, saved: Checkpoint | None) -> JournalMark:
         return JournalMark(created_at=0, updated_at=0)
     if thread.rev < pointer["rev"]:
         raise _thread_checkpoint_error(
-            "thread_rev_regression", f"it is at {thread.rev}, and was put aside at {pointer['rev']}"
+            "thread_rev_regression", f"it is at {thread.rev}, and was saved at {pointer['rev']}"
         )
     mark = _read_mark(saved, pointer)
     if len(thread.entries) < mark.count:
         raise _thread_checkpoint_error(
-            "thread_history_truncated", f"{len(thread.entries)} entries are left of {mark.count} put aside"
+            "thread_history_truncated", f"{len(thread.entries)} entries are left of {mark.count} saved"
         )
     if mark.last is not None and thread.entries[mark.count - 1].id != mark.last:
         raise _thread_checkpoint_error(
-            "thread_mismatch", f"entry {mark.count - 1} is not the one that was put aside"
+            "thread_mismatch", f"entry {mark.count - 1} is not the one that was saved"
         )
     return mark
 
@@ -238,10 +240,11 @@ async def _load_thread(saved: Checkpoint, pointer: FrozenMap[str, Any], store: C
         raise _thread_restore_error(
             saved, "thread_history_truncated", f"{len(stored_entries)} entries are left of {mark.count}"
         )
+    # What follows was appended by a save that did not finish.
     entries = stored_entries[: mark.count]
     if mark.last is not None and (not entries or entries[-1].id != mark.last):
         raise _thread_restore_error(
-            saved, "thread_mismatch", f"entry {mark.count - 1} is not the one that was put aside"
+            saved, "thread_mismatch", f"entry {mark.count - 1} is not the one that was saved"
         )
     created, updated = mark.created_at, mark.updated_at
     if saved.journal is None:
@@ -260,11 +263,11 @@ async def _load_thread(saved: Checkpoint, pointer: FrozenMap[str, Any], store: C
 
 
 def _thread_restore_error(saved: Checkpoint, problem: str, detail: str) -> RestoreFailed:
-    return RestoreFailed(f"agent {saved.id!r}", f"{problem}: {detail}; bring it back from a backup")
+    return RestoreFailed(f"agent {saved.id!r}", f"{problem}: {detail}; restore it from a backup")
 
 
 def _thread_checkpoint_error(problem: str, detail: str) -> CheckpointFailed:
-    return CheckpointFailed("thread", f"{problem}: {detail}; take up the agent that was put aside")
+    return CheckpointFailed("thread", f"{problem}: {detail}; load the agent that was saved")
 
 
 def _check_checkpoint_store(store: object) -> None:
@@ -312,4 +315,4 @@ def parse_entries(id: str, lines: Iterable[Any]) -> tuple[ThreadEntry, ...]:
 
 def damaged_error(id: str, detail: str) -> RestoreFailed:
     """Return the error for stored data that cannot be read."""
-    return RestoreFailed(f"agent {id!r}", f"{detail}; bring it back from a backup, or delete it")
+    return RestoreFailed(f"agent {id!r}", f"{detail}; restore it from a backup, or delete it")

@@ -37,7 +37,7 @@ class DocumentCheckpointStore:
     """Checkpoints in a store that has documents."""
 
     def __init__(self, store: Any, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store: Any = require(store, SupportsDocuments, "keep agents at rest")
+        self._store: Any = require(store, SupportsDocuments, "store checkpoints")
         self._namespace = Scope(namespace=namespace).namespace
 
     async def load(self, id: str) -> StoredCheckpoint:
@@ -91,6 +91,7 @@ class DocumentCheckpointStore:
         for kind in (CHECKPOINT_KIND, THREAD_KIND):
             async for document in iter_documents(self._store, kind, self._scope(id)):
                 if _belongs_to(document, id):
+                    # Emptied under a new revision, so that a save that builds on the old one is a conflict.
                     await self._store.save(document.replace(body=None, log=()), expected_rev=document.rev)
                     deleted = True
         return deleted

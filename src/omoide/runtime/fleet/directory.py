@@ -4,8 +4,8 @@ A request carries the address of the runtime that asks, as an attribute of the s
 of a type that only that runtime subscribes to, with the id of the request as its subject.
 
 The directory is one document for each agent, beside its checkpoint: which runtime runs it, or that it
-hibernates. The lease says who may run it; the directory says who does, so that others know where to look when
-the lease has expired.
+hibernates. The lease says which runtime may run it; the directory says which one does, so that others find
+the agent after its lease has expired.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from omoide.runtime.transport import Subscription
 
 
+# Names that are stored or sent between runtimes; changing one would split a fleet during an update.
 REPLY_ATTRIBUTE = "omoidereply"
 """The attribute of a signal with the address of the reply."""
 REPLY_TYPE = "omoide.answered"
@@ -45,7 +46,7 @@ MAX_CANDIDATES = 100
 
 log = logging.getLogger("omoide.runtime")
 
-LOCATION_KIND = "place"
+LOCATION_KIND = "place"  # the name in stored documents
 
 
 class FleetCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +136,7 @@ class FleetRequests:
 
     async def reply_with_candidates(self, request: Signal) -> None:
         """Reply with those of our agents that have the requested capability."""
+        # Our own request: `who_can` has the local candidates already.
         if request.extensions.get(REPLY_ATTRIBUTE) == self._address:
             return
         query = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
@@ -144,7 +146,7 @@ class FleetRequests:
             )
             await self._send_candidates(request, candidates[:MAX_CANDIDATES])
         except Invalid as error:  # the same request would fail again
-            log.warning("fleet: was asked what cannot be answered: %s", type(error).__name__)
+            log.warning("fleet: received an invalid request: %s", type(error).__name__)
 
     async def _send_candidates(self, request: Signal, candidates: list[FleetCandidate]) -> None:
         while True:

@@ -131,7 +131,7 @@ class SignalReceiver:
                 await self._fleet.requests.reply(request, None, problem)
         except Exception as problem:
             # The signal was handled and saved: a reply that cannot be sent does not make it fail.
-            log.warning("agent %s: could not answer: %s", self._owned.id, type(problem).__name__)
+            log.warning("agent %s: could not reply: %s", self._owned.id, type(problem).__name__)
 
 
 class Fleet:
@@ -143,7 +143,7 @@ class Fleet:
         if store is None:
             raise MissingStore("store")
         for protocol in (SupportsLeases, SupportsDocuments):
-            require(store, protocol, "say who lets an agent live")
+            require(store, protocol, "lease agents")
         self.runtime = runtime
         self.store: Any = store
         self.name = check_text(name, "name")
@@ -160,7 +160,7 @@ class Fleet:
 
     @property
     def has_durable_transport(self) -> bool:
-        """Whether the transport stores a signal until it was handled; then sending waits for nobody."""
+        """True if the transport stores a signal until it was handled; then sending waits for no receiver."""
         return bool(getattr(self.runtime.transport, "is_durable", False))
 
     # Opening and closing
@@ -294,6 +294,7 @@ class Fleet:
 
     async def _release(self, owned: OwnedAgent) -> None:
         try:
+            # Closed before the lease is released, so that the next owner is the only reader.
             if owned.subscription is not None:
                 await owned.subscription.close()
             if owned.is_valid() and owned.hibernates_on_exit:
@@ -302,7 +303,7 @@ class Fleet:
                     await self.directory.save(location.replace(runtime=None, member=None), expected_rev=rev)
             await self.leases.release(owned)
         except Exception as error:
-            log.warning("agent %s: could not be given back: %s", owned.id, type(error).__name__)
+            log.warning("agent %s: could not be released: %s", owned.id, type(error).__name__)
         finally:
             self.leases.remove(owned)
 
@@ -331,8 +332,10 @@ class Fleet:
             owned = await self._claim(location.id)
         except (OwnedElsewhere, IdTaken):
             return []
+        # Until it runs here: a takeover that fails must not mark it as hibernated.
         owned.hibernates_on_exit = False
         try:
+            # Read again under the lease: the location was read before it.
             current, _ = await self.directory.find(location.id)
             if current is None or current.runtime is None:  # it was hibernated meanwhile
                 await self._release_unused(owned)
@@ -349,7 +352,7 @@ class Fleet:
 
     def log_save_delay(self, owned: OwnedAgent, error: Exception) -> None:
         """Log that something handled could not be saved or sent yet."""
-        log.warning("agent %s: waits to be saved: %s", owned.id, type(error).__name__)
+        log.warning("agent %s: could not be saved yet: %s", owned.id, type(error).__name__)
 
     async def locate(self, id: str) -> str | None:
         """Return the name of the runtime that owns an agent, or owned it last; None if it hibernates."""
@@ -376,6 +379,7 @@ class Fleet:
 
     def _cache_running(self, id: str) -> None:
         """Remember for the time of a lease that an agent is running somewhere."""
+        # Cleared as a whole: a lost entry costs one lookup in the directory.
         if len(self._running_until) >= 10_000:
             self._running_until.clear()
         self._running_until[id] = monotonic_now() + self.leases.lease_ms / 1000

@@ -51,9 +51,9 @@ log = logging.getLogger("omoide.runtime")
 
 
 class OwnershipRecord(Value, frozen=True, kw_only=True):
-    """What is stored beside the checkpoint of an agent of a fleet."""
+    """The data that is stored beside the checkpoint of an agent of a fleet."""
 
-    member: Name = "nobody"
+    member: Name = "unowned"
     token: Count = 0
     handled: tuple[str, ...] = ()
     outbox: tuple[OutgoingSignal, ...] = ()
@@ -77,7 +77,7 @@ class OwnershipRecord(Value, frozen=True, kw_only=True):
                 outbox=tuple((to, Signal.from_json(text)) for to, text in data["outbox"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise RestoreFailed(f"agent {id!r}", f"the note beside its checkpoint: {error}") from error
+            raise RestoreFailed(f"agent {id!r}", f"its ownership record: {error}") from error
 
 
 class FencedCheckpointStore(DocumentCheckpointStore):
@@ -128,7 +128,7 @@ class FencedCheckpointStore(DocumentCheckpointStore):
 
 
 def monotonic_now() -> float:
-    """Return seconds of a clock that nobody sets; where there is one, it includes suspend time."""
+    """Return seconds of a clock that cannot be set; where there is one, it includes suspend time."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
@@ -142,7 +142,7 @@ class OwnedAgent:
         self.deadline = 0.0
         self.is_lost = False
         self.is_releasing = False
-        """Whether it is being released already."""
+        """True if it is being released already."""
         self.renewal_stopped = anyio.Event()
         """Set when it is not to be renewed any more."""
         self.pending_renewals = 0
@@ -150,7 +150,7 @@ class OwnedAgent:
         self.renewal_done = anyio.Event()
         """Set when one of them has returned."""
         self.hibernates_on_exit = True
-        """Whether it hibernates when it ends here; one whose takeover fails keeps its location."""
+        """True if it hibernates when it ends here; one whose takeover fails keeps its location."""
         self.location_rev = 0
         self.subscription: Subscription | None = None
         self.done = anyio.Event()
@@ -196,6 +196,7 @@ class OwnedAgent:
         """Save the agent with the signals that it handled and those that it sends."""
         if not self.is_valid():
             raise OwnedElsewhere(self.id, "another runtime")
+        # Signals that are added during the save are not in the snapshot, and stay unsaved.
         unsaved = len(self._unsaved_outbox)
         snapshot = (self._recent.digests(), (*self._outbox, *self._unsaved_outbox))
         store = FencedCheckpointStore(self._fleet.store, self._record(*snapshot))
@@ -203,7 +204,7 @@ class OwnedAgent:
         try:
             rev = await save_agent(agent, store, expected_rev=rev, force=snapshot != self._saved)
         except Conflict:
-            self._fleet.lose_agent(self, "somebody else saved it")
+            self._fleet.lose_agent(self, "another runtime saved it")
             raise
         self._saved, self._is_blocked = snapshot, False
         self._outbox.extend(self._unsaved_outbox.popleft() for _ in range(unsaved))
@@ -221,7 +222,7 @@ class OwnedAgent:
         store = FencedCheckpointStore(self._fleet.store)
         loaded = await load_agent(self.id, definition, store)
         if store.stored_record.token != self.token:
-            self._fleet.lose_agent(self, "somebody else took it up")
+            self._fleet.lose_agent(self, "another runtime owns it")
             raise OwnedElsewhere(self.id, "another runtime")
         return loaded
 
@@ -238,13 +239,13 @@ class OwnedAgent:
 
     @property
     def is_unsubscribed(self) -> bool:
-        """Whether no signals are delivered to it any more, though it runs."""
+        """True if no signals are delivered to it any more, though it runs."""
         closed = getattr(self.subscription, "closed", False) is True
         return closed and not self.is_lost and not self.is_releasing
 
     @property
     def is_flushed(self) -> bool:
-        """Whether everything handled is saved, and sent."""
+        """True if everything handled is saved, and sent."""
         return not self._unsaved_outbox and not self._outbox and self._recent.digests() == self._saved[0]
 
     def retry(self) -> None:
@@ -273,6 +274,8 @@ class OwnedAgent:
                 except BaseException:
                     self._is_blocked = True
                     raise
+                # Only after it was delivered: a crash in between sends it again, and the receiver recognises
+                # it.
                 self._outbox.popleft()
 
     def _drop_undeliverable(self, to: str | None, signal: Signal, error: Exception) -> None:
@@ -305,7 +308,7 @@ class Leases:
                     for owned in [*self.owned.values()]:
                         owned.retry()
                         if owned.is_unsubscribed:
-                            self._on_lost(owned, "its post is read elsewhere")
+                            self._on_lost(owned, "its signals are read elsewhere")
                         if owned.token and not owned.is_lost:
                             tasks.start_soon(self._renew, owned)
 
@@ -364,8 +367,9 @@ class Leases:
             owned.renewal_done.set()
         if owned.renewal_stopped.is_set():
             return
+        # Another token means that the lease expired and had another owner in between.
         if lease is None or lease.token != owned.token:
-            self._on_lost(owned, "its lease is another's")
+            self._on_lost(owned, "its lease belongs to another runtime")
         else:  # an earlier claim may return after a later one
             owned.deadline = max(owned.deadline, started + self.lease_ms / 1000)
 
@@ -375,7 +379,7 @@ class Leases:
             await anyio.sleep(self.lease_ms / 20_000)
             for owned in [*self.owned.values()]:
                 if owned.token and not owned.is_lost and not owned.is_valid():
-                    self._on_lost(owned, "its lease ran out")
+                    self._on_lost(owned, "its lease expired")
 
 
 def _scope(id: str) -> Scope:

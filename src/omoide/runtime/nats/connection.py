@@ -4,7 +4,7 @@ What nats-py raises becomes an error of Omoide here, and nowhere else. No messag
 password.
 
 `NatsConnection` holds one connection. When it breaks it is made again, on the same server or on another one
-of the cluster; whatever waits on it is cancelled and asks again.
+of the cluster; requests that wait on it are cancelled and sent again.
 
 `prefix.all.door.opened` is the subject of a signal to all, `prefix.to.ada.door.opened` of one to the agent
 `ada`. Types and ids may have any characters, and subjects may not: a byte that is no letter, digit, `-` or
@@ -19,7 +19,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -41,6 +41,7 @@ from omoide.errors import (
 )
 from omoide.forks import ForkListener
 
+# Error numbers (`err_code`) of the JetStream API.
 NO_JETSTREAM = (10039, 10076)
 STREAM_FULL = (10077, 10122)
 """A stream has reached its limit of bytes or messages."""
@@ -119,7 +120,7 @@ def map_error(error: BaseException, address: str) -> OmoideError:
     if isinstance(error, OmoideError):
         return error
     if is_auth_error(error):
-        return NotAllowed(address, "does not let us in", "check the user, the password or the credentials")
+        return NotAllowed(address, "rejected the login", "check the user, the password or the credentials")
     number = error_code(error)
     if number in NO_JETSTREAM:
         return no_jetstream_error(address)
@@ -133,7 +134,7 @@ def map_error(error: BaseException, address: str) -> OmoideError:
         )
     if number == NO_CLUSTER:
         return ServiceFailed(
-            address, "is no cluster, and keeps no replicas", "use replicas=1, or three servers"
+            address, "is not a cluster, and stores no replicas", "use replicas=1, or three servers"
         )
     if is_transient(error):
         return unreachable_error(address, f"did not answer ({error_text(error)})")
@@ -147,7 +148,7 @@ def no_jetstream_error(address: str) -> ServiceFailed:
 
 def no_tls_error(address: str) -> ServiceFailed:
     """Return the error for a server to which a password would travel unencrypted."""
-    return ServiceFailed(address, "speaks no TLS", "set it up there, or use nats:// where nobody listens")
+    return ServiceFailed(address, "has no TLS", "enable it there, or use nats:// on a trusted network")
 
 
 def closed_error() -> Closed:
@@ -160,8 +161,24 @@ def wrong_loop_error() -> Invalid:
     return Invalid("event loop", "is not asyncio's, which NATS needs", "run with asyncio, or use the Bus")
 
 
+class NatsKwargs(TypedDict, total=False):
+    """Keyword arguments of `NatsTransport`: the fields of `NatsSettings`."""
+
+    prefix: str
+    replicas: int
+    max_age: float
+    max_bytes: int
+    discard: str
+    duplicate_window: float
+    max_deliver: int
+    ack_wait: float
+    max_in_flight: int
+    request_timeout: float
+    connect_timeout: float
+
+
 class NatsSettings(Value, frozen=True, kw_only=True):
-    """How long signals are stored, how often they are delivered, and how long calls wait.
+    """Settings of storage, delivery and timeouts.
 
     Args:
         prefix: Begins the names of all streams and subjects; it keeps fleets on one server apart.
@@ -233,7 +250,7 @@ def parse_servers(url: Any) -> list[str]:
         except ValueError:
             usable = False
         if not usable:  # the message does not repeat it: it may have a password
-            raise Invalid("url", "is no address of a NATS server", "use nats://host:4222")
+            raise Invalid("url", "is not the address of a NATS server", "use nats://host:4222")
     if not addresses:
         raise Invalid("url", "names no server", "use nats://host:4222")
     return addresses
@@ -249,7 +266,7 @@ class NatsConnection(ForkListener):
     """One connection at a time, from `open` to `close`.
 
     nats-py could reconnect by itself; it is not allowed to, because what it does then leaves sockets open,
-    and cannot be told from a connection that works. A new client is made instead.
+    and looks like a connection that works. A new client is made instead.
     """
 
     def __init__(self, url: Any, settings: NatsSettings, options: dict[str, Any]) -> None:
@@ -285,7 +302,8 @@ class NatsConnection(ForkListener):
 
     @property
     def has_jetstream(self) -> bool:
-        """Whether the connected server has JetStream."""
+        """True if the connected server has JetStream."""
+        # nats-py has no public accessor for the information that a server sends first.
         return bool(self._client._server_info.get("jetstream"))
 
     async def open(self) -> None:
@@ -347,7 +365,7 @@ class NatsConnection(ForkListener):
                 last = error
             await anyio.sleep(min(RETRY_DELAY_S, max(remaining, 0)))
         cause = "no connection" if last is None else error_text(last)
-        raise unreachable_error(self.address, f"did not do it within {seconds:g} s ({cause})") from last
+        raise unreachable_error(self.address, f"did not answer within {seconds:g} s ({cause})") from last
 
     async def _connect(self, timeout: float) -> None:
         """Connect to any of the servers; a client that may not sign in does not try again."""
@@ -373,6 +391,7 @@ class NatsConnection(ForkListener):
                     raise
                 if isinstance(error, ServiceFailed):
                     raise
+                # Another attempt with the same credentials would fail, too.
                 if is_auth_error(error):
                     raise map_error(error, self.address) from error
                 last = error
@@ -433,6 +452,7 @@ class NatsConnection(ForkListener):
         if self._closing or self._disconnected.is_set():
             return
         log.warning("nats: %s: the connection broke", self.address)
+        # An event cannot be cleared, so those who wait for the next connection get a new one.
         self._connected = anyio.Event()
         self._disconnected.set()
         for scope in [*self._scopes]:

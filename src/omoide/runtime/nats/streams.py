@@ -24,6 +24,7 @@ from omoide.runtime.nats.connection import NatsConnection, NatsSettings
 INACTIVE_TIMEOUT_S = 300.0
 """The time after which the server removes a broadcast consumer whose process is gone."""
 MAX_ATTEMPTS = 5
+# Names in the metadata of consumers, which later versions read; they cannot change.
 _SUSPECT_METADATA, _CRASHES_METADATA = "omoide-suspect", "omoide-strikes"
 
 
@@ -81,10 +82,10 @@ async def create_agent_consumer(
             if connection.error_code(error.__cause__ or error) not in connection.NOT_UNIQUE:
                 raise
             if not takeover:
-                raise OwnedElsewhere(agent, "another reader") from error
+                raise OwnedElsewhere(agent, "another process") from error
             last = error
         suspect_seq, crash_count = await _remove_consumers(nats, settings, subject)
-    raise OwnedElsewhere(agent, "another reader") from last
+    raise OwnedElsewhere(agent, "another process") from last
 
 
 async def delete_consumer(nats: NatsConnection, consumer: ConsumerRef, *, timeout: float) -> None:
@@ -115,6 +116,7 @@ async def _remove_consumers(nats: NatsConnection, settings: NatsSettings, subjec
         offset += len(page)
         for info in page:
             if info.config.filter_subject == subject:
+                # Delivered and not acknowledged: its reader may have crashed over it.
                 if info.num_ack_pending:
                     suspect_seq, crash_count = info.delivered.stream_seq, _crash_count(info)
                 consumer = ConsumerRef(stream=settings.agent_stream, name=info.name)
@@ -192,6 +194,7 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
         api.StreamConfig(
             name=settings.broadcast_stream,
             subjects=[f"{settings.prefix}.all.>"],
+            # Removed when all consumers have acknowledged; without any, a signal is not stored.
             retention=api.RetentionPolicy.INTEREST,
             discard=discard,
             **common,
@@ -199,6 +202,7 @@ def stream_configs(settings: NatsSettings) -> list[Any]:
         api.StreamConfig(
             name=settings.agent_stream,
             subjects=[f"{settings.prefix}.to.>"],
+            # A work queue allows one consumer of a subject, so that only one process reads for an agent.
             retention=api.RetentionPolicy.WORK_QUEUE,
             discard=discard,
             **common,

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import anyio
 from anyio import CancelScope, create_task_group, get_cancelled_exc_class, move_on_after
@@ -37,7 +37,7 @@ from omoide.core.signal import Signal
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Dropped, Invalid, OmoideError, OwnedElsewhere, SignalTooLarge
 from omoide.runtime.nats import connection, streams
-from omoide.runtime.nats.connection import RETRY_DELAY_S, NatsConnection, NatsSettings
+from omoide.runtime.nats.connection import RETRY_DELAY_S, NatsConnection, NatsKwargs, NatsSettings
 from omoide.runtime.nats.streams import ConsumerRef
 from omoide.runtime.tasks import is_cancelled
 from omoide.runtime.transport import Handler, RecentSignals, signal_digest
@@ -95,11 +95,12 @@ class SignalDelivery:
         self._name, self._max_deliver = name, max_deliver
         self._subscriptions, self._report = subscriptions, report
         self.has_failed = False
-        """Whether a handler raised over the last signal."""
+        """True if a handler raised over the last signal."""
 
     async def deliver(self, signal: Signal, attempts: int) -> bool | None:
         """Return whether all matching handlers accepted a signal; None where no handler is left."""
         self.has_failed = False
+        # Delivered too often before: a signal that crashes every owner has to become a dead letter.
         if attempts >= self._max_deliver:
             return False
         matching = [
@@ -132,7 +133,7 @@ class SignalDelivery:
             except get_cancelled_exc_class():
                 if is_cancelled():
                     raise
-                error = Dropped(self._name, signal.type, "its handler gave up")
+                error = Dropped(self._name, signal.type, "its handler was cancelled")
             except Exception as exception:
                 error = exception
             if subscription.is_closed():
@@ -210,6 +211,7 @@ class NatsChannel:
         self.on_close()
         if self._pull_scope is not None:
             self._pull_scope.cancel()
+        # A handler that closes its own subscription would wait for itself.
         if self._current_message is None and _current_channel.get() is not self:
             with move_on_after(LEAVE_TIMEOUT_S):
                 await self.done.wait()
@@ -225,7 +227,7 @@ class NatsChannel:
                     await self._process(message)
             except OwnedElsewhere as error:
                 self._report(self.name, None, error)
-                for subscription in self.subscriptions:  # its holder can see that it is closed
+                for subscription in self.subscriptions:  # its owner can see that it is closed
                     subscription.closed = True
                 return
             except Exception as error:
@@ -274,11 +276,13 @@ class NatsChannel:
                 message = await self._inbox_subscription.next_msg(timeout=POLL_TIMEOUT_S + 1)
             except TimeoutError:
                 return None, False
+            # Messages come on their own subject, status replies on that of the request.
             if not message.subject.startswith(self._inbox):
                 return message, False
             if message.subject != reply_subject:
                 continue  # about an earlier request
             headers = message.headers or {}
+            # 503: no consumer answers, 409: it was deleted or refuses the request, 100: a heartbeat.
             status, description = headers.get("Status"), str(headers.get("Description", "")).lower()
             if status == "503" or (status == "409" and "deleted" in description):
                 return None, True
@@ -300,7 +304,7 @@ class NatsChannel:
             return
         self._consumer = await self._create_consumer(takeover=False)
         if self._agent is None:
-            problem = "its place in the stream was lost, and signals in between with it"
+            problem = "its consumer was lost, and with it the signals published since"
             self._report(self.name, None, Dropped(self.name, "?", problem))
 
     async def _create_consumer(self, *, takeover: bool) -> ConsumerRef:
@@ -331,7 +335,7 @@ class NatsChannel:
                     await streams.delete_consumer(self._connection, self._consumer, timeout=LEAVE_TIMEOUT_S)
             except Exception as error:
                 # The next owner of the agent removes it, or the server does after a while.
-                log.info("nats: %s: its reader stays behind: %s", self.name, type(error).__name__)
+                log.info("nats: %s: its consumer was not deleted: %s", self.name, type(error).__name__)
 
     # Delivering
 
@@ -365,7 +369,7 @@ class NatsChannel:
         else:
             self.counts["dropped"] += 1
             stream = self._settings.dead_letter_stream
-            reason = f"it failed {self._settings.max_deliver} times, and lies in {stream}"
+            reason = f"it failed {self._settings.max_deliver} times, and is stored in {stream}"
             self._report(self.name, signal, Dropped(self.name, signal.type, reason))
             await self._dead_letter(message, "failed too often")
 
@@ -386,11 +390,11 @@ class NatsChannel:
         await self._acknowledge(message.term)
 
     async def _acknowledge(self, acknowledge: Callable[[], Awaitable[object]]) -> None:
-        """Tell the server what became of a message; if it does not hear, it delivers the message again."""
+        """Acknowledge or reject a message; if the server does not receive that, it delivers it again."""
         try:
             await acknowledge()
         except Exception as error:
-            log.info("nats: %s: a message was not confirmed: %s", self.name, type(error).__name__)
+            log.info("nats: %s: a message was not acknowledged: %s", self.name, type(error).__name__)
 
 
 class NatsTransport:
@@ -417,12 +421,12 @@ class NatsTransport:
         tls: Any = None,
         name: str | None = None,
         on_error: OnError | None = None,
-        **settings: Any,
+        **settings: Unpack[NatsKwargs],
     ) -> None:
         for field in settings:
             if field not in NatsSettings.__struct_fields__:
                 names = ", ".join(NatsSettings.__struct_fields__)
-                raise Invalid(field, "is nothing that can be set", f"use {names}")
+                raise Invalid(field, "is not a setting", f"use {names}")
         self.settings = NatsSettings(**settings)
         options = {"user_credentials": credentials, "tls": tls, "name": name}
         self._connection = NatsConnection(
@@ -484,6 +488,7 @@ class NatsTransport:
         data, digest = signal.to_json(), signal_digest(signal, *receiver)
         stream = self.settings.broadcast_stream if to is None else self.settings.agent_stream
         self._check_size(signal, data)
+        # The message id makes a repeated request harmless: the server drops the copy.
         async with self._in_flight:
             ack = await self._connection.request(
                 lambda js: js.publish(subject, data, stream=stream, headers={"Nats-Msg-Id": digest})
@@ -503,6 +508,7 @@ class NatsTransport:
         patterns.check_pattern(pattern)
         check_function(handler, "handler")
         key = ("all", pattern) if agent is None else ("to", ids.check(agent, "agent"))
+        # A second subscriber waits until the first has created the consumer.
         async with self._locks.setdefault(key, anyio.Lock()):
             channel = self._channels.get(key)
             if channel is None or channel.is_closing:
@@ -515,7 +521,7 @@ class NatsTransport:
                     agent=agent,
                 )
                 await channel.open()
-                self._require_open()
+                self._require_open()  # it may have been closed meanwhile
                 channel.on_close = partial(self._remove_channel, key, channel)
                 self._channels[key] = channel
                 self._running.add(channel)
@@ -568,9 +574,8 @@ class NatsTransport:
     async def _publish_dead_letter(self, data: bytes, agent: str | None, reason: str) -> None:
         receiver = "all" if agent is None else f"to.{connection.to_token(agent)}"
         subject = f"{self.settings.prefix}.dead.{receiver}"
-        data = data[
-            : self._connection.max_payload - HEADER_BYTES
-        ]  # a foreign message may leave no room for the header
+        # A foreign message may leave no room for the header.
+        data = data[: self._connection.max_payload - HEADER_BYTES]
         await self._connection.request(
             lambda js: js.publish(subject, data, headers={"Omoide-Reason": reason}),
             timeout=self.settings.ack_wait,

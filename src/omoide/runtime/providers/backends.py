@@ -5,7 +5,7 @@ use the same key. Text is the content of its entry; any other value is written t
 from the metadata. Memories that were written another way are found, too, under their ids.
 
 Tables last as long as the process. One with a name is shared by all who name it; without a name each agent
-has one of its own for each alias, which nobody else can reach.
+has one of its own for each alias, which no other agent can reach.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ _DEFAULT_TOP_K = 5
 _FILTER_FIELDS = ("types", "tags", "tags_any", "min_confidence", "since", "until")
 _QUERY_FIELDS = ("text", "top_k", "type", *_FILTER_FIELDS)
 TableKey = tuple[str, ...]
+# Shared by all providers and threads of the process, like a database in memory.
 _tables: dict[TableKey, TableItems] = {}
 _tables_lock = ForkSafeLock()
 _ABSENT = object()
@@ -140,6 +141,7 @@ class StoreProvider:
     async def close(self) -> None:
         """Close the store, if it was opened here."""
         async with self._lock:
+            # A store that was passed belongs to the caller.
             opened: object = None if self._url is None else self._store
             if isinstance(opened, SupportsClose):
                 self._store = None
@@ -174,7 +176,8 @@ class StoreProvider:
         elif isinstance(store, SupportsBatchWrite):
             written = await store.write_with_vector(request, vector)
         else:
-            raise Invalid("embedding", "is nothing that this store takes", "leave it out")
+            raise Invalid("embedding", "is not supported by this store", "leave it out")
+        # A write to a forgotten entry leaves it forgotten, so it is restored.
         if written.entry.superseded_by is not None:
             if not isinstance(store, SupportsSupersede):
                 raise Invalid("key", "was forgotten, and this store cannot restore", "use another key")
@@ -223,7 +226,7 @@ class StoreProvider:
         metadata = freeze_map(opts.get("metadata") or {}, "metadata")
         for name in ("key", "value"):
             if name in metadata:
-                raise Invalid(f"metadata.{name}", "is where the provider keeps its own", "use another name")
+                raise Invalid(f"metadata.{name}", "is reserved for the provider", "use another name")
         kind = opts.get("type")
         return Entry(
             id=_entry_id(scope, key),
@@ -232,6 +235,7 @@ class StoreProvider:
             project_id=scope.project_id,
             namespace=scope.namespace,
             content=value if is_text else codec.encode(value).decode(),
+            # Text is its own value; any other is stored beside its JSON, to be restored with its type.
             metadata=metadata | ({"key": key} if is_text else {"key": key, "value": value}),
             type=self.type if kind is None else kind,
             tags=(*self.tags, *check_texts(opts.get("tags") or (), "tags")),
@@ -261,7 +265,7 @@ class StoreProvider:
         try:
             if erase:
                 if not isinstance(store, SupportsErase):
-                    raise Invalid("erase", "is nothing that this store can do", "delete without it")
+                    raise Invalid("erase", "is not supported by this store", "delete without it")
                 await store.erase(scope, id=entry.id)
             elif entry.superseded_by is None:
                 if not isinstance(store, SupportsSupersede):

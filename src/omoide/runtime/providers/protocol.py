@@ -60,7 +60,7 @@ def check_fields(query: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Raise `Invalid` for a field of a query that would be ignored."""
     for name in query:
         if name not in known:
-            raise Invalid(f"query.{name}"[:80], "is not understood here", f"use {', '.join(known)}")
+            raise Invalid(f"query.{name}"[:80], "is not supported here", f"use {', '.join(known)}")
 
 
 def filter_items(items: Mapping[str, Any], query: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ async def call_provider(provider: Any, name: str, *args: Any) -> Any:
     except CancelledError:
         if is_cancelled():
             raise
-        return CallFailure(f"{name} gave up by itself")
+        return CallFailure(f"{name} was cancelled")
     except Exception as error:
         return CallFailure(error_reason(error))
 
@@ -170,13 +170,14 @@ async def call_operation(provider: Any, name: str, state: Any, *args: Any) -> Ou
     if isinstance(result, ProviderResult):
         return result
     return ProviderFailure(
-        state, f"{name} gave {type(result).__name__}, not ProviderResult or ProviderFailure"
+        state, f"{name} returned {type(result).__name__}, not ProviderResult or ProviderFailure"
     )
 
 
 def error_reason(error: Exception) -> str:
     """Return an exception as a reason: its type and its message."""
     try:
+        # `__str__` of a foreign exception may raise, too.
         message = str(error)
     except Exception:
         message = ""
@@ -187,7 +188,7 @@ def error_reason(error: Exception) -> str:
 def reason_text(reason: object) -> str:
     """Return a reason as short text that every codec can store."""
     if not isinstance(reason, str):
-        return f"failed with {type(reason).__name__} for a reason"
+        return f"failed with a {type(reason).__name__} as its reason"
     text = str.__str__(reason).encode(errors="replace").decode().replace("\0", "?")
     return text if len(text) <= MAX_REASON_LENGTH else text[: MAX_REASON_LENGTH - 1] + "…"
 

@@ -5,7 +5,7 @@ hang or return nonsense.
 
 The program configures the providers. An agent's memory may choose among them, with `world.pointers[alias] =
 {"provider": name, …}`, and narrow what it asks of one; it can never name a file or an address, since a model
-may have written what stands there.
+may have written it.
 
 Requests to one provider run one after the other, in the order of the directives, because each passes its
 state to the next; different providers run at the same time. Each request is answered by exactly one signal,
@@ -112,6 +112,7 @@ async def execute_directive(
     """
     started = monotonic()
     work = _DirectiveExecution(provider, state, timeout)
+    # A directive cannot name another agent than the one that it comes from.
     merged_opts = {
         name: value for name, value in directive.opts.items() if name not in (*IDENTITY_OPTIONS, "embedding")
     }
@@ -225,13 +226,13 @@ def _query_result(value: Any) -> OperationResult:
     """Return the result of a query, if a signal can carry it."""
     try:
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            return OperationResult(f"query gave {type(value).__name__}, not a list")
+            return OperationResult(f"query returned {type(value).__name__}, not a list")
         items = Signal(type=MEMORY_RESULT, id="result", time=None, data={"result": value}).data["result"]
     except Exception as error:
-        return OperationResult(reason_text(f"query gave what cannot be kept ({error_reason(error)})"))
+        return OperationResult(reason_text(f"query returned what cannot be stored ({error_reason(error)})"))
     for at, item in enumerate(items):
         if not isinstance(item, Mapping):
-            return OperationResult(f"query gave {type(item).__name__} at [{at}], not a mapping")
+            return OperationResult(f"query returned {type(item).__name__} at [{at}], not a mapping")
     return OperationResult(result=items)
 
 
@@ -293,6 +294,7 @@ class Providers:
                 "memory provider", str(name)[:80], f"use one of {', '.join(self.available_names())}"
             )
         own = {name: value for name, value in pointer.items() if name != "provider"}
+        # A model may have written the pointer, so the program's own options override it.
         opts = {**own, **configured.opts, "agent_id": agent.id, "alias": alias}
         return ResolvedProvider(alias, configured.provider, freeze_map(opts, "opts"))
 
@@ -330,7 +332,7 @@ class Providers:
             return _ConfiguredProvider(value, freeze_map(opts))
         if isinstance(value, (str, Store)):
             return _configure_store(self._store if value == "store" else value, opts)
-        raise WrongType(field, "a provider, a word, a store or a URL", value)
+        raise WrongType(field, "a provider, its name, a store or a URL", value)
 
     def _pointer(self, alias: str, agent: Agent) -> Mapping[str, Any]:
         """Return what an agent's memory says about an alias."""
@@ -406,6 +408,7 @@ class ProviderQueues:
 
     def submit(self, directive: MemoryDirective, server: AgentServer) -> None:
         """Queue a directive behind the earlier ones to the same provider."""
+        # Each request is answered by its id, so a repeated one gets another.
         if directive.request_id in self._pending:
             directive = msgspec.structs.replace(directive, request_id=ids.new("req_"))
         self._pending[directive.request_id] = directive
@@ -447,11 +450,13 @@ class ProviderQueues:
         return data
 
     def _reply(self, directive: MemoryDirective, data: dict[str, Any], server: AgentServer) -> None:
+        # A request that was aborted has its answer already.
         if self._pending.pop(directive.request_id, None) is not None:
             server.enqueue(_result_signal(directive, data, server), internal=True)
 
     def abort(self, server: AgentServer, reason: str) -> None:
         """Answer all pending requests with a failure, and initialise every provider anew."""
+        # A queue that still runs keeps the old objects, so its late answers find no request.
         pending, self._pending, self._queues = self._pending, {}, {}
         for directive in pending.values():
             send_refusal(directive, server, reason)
