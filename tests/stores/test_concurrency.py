@@ -17,7 +17,7 @@ from tests.support.stores import ADA, KINDS, a_store, keep, list_ids, url
 from omoide.errors import Conflict
 from omoide.stores import Change, Document
 
-SECONDS = float(os.environ.get("OMOIDE_SECONDS", "5"))
+SECONDS = float(os.environ.get("OMOIDE_SECONDS", "3"))
 PROCESSES, THREADS = map(int, os.environ.get("OMOIDE_WORKERS", "2x2").split("x"))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import FEW
 from tests.support.stores import ADA, KINDS, a_store, keep, recall_ids, url, write_request
 from tests.support.turns import Talker, tool_calls
 
@@ -58,6 +59,7 @@ def ends_of(heirs: dict[str, str | None]) -> set[str]:
     return found
 
 
+@FEW
 @given(life=st.lists(steps, max_size=25))
 def test_successors_never_lead_in_a_circle(life: list[Step]) -> None:
     """After every step of any life, each memory leads to one that holds, or that somebody forgot."""

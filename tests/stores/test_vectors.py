@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import FEW
 from tests.support.stores import ADA, KINDS, a_store, keep, open_core, write_request
 
 from omoide import RecallRequest, Scope
@@ -196,6 +197,7 @@ def test_a_store_whose_file_went_to_another_embedder_takes_no_vector(tmp_path: P
         assert "new" not in {entry.id for entry in one.list_entries(ADA)}
 
 
+@FEW
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from(["One.", "Two."]), st.integers(0, 2)), max_size=12

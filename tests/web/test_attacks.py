@@ -16,6 +16,7 @@ from omoide import Scope
 from omoide.stores.sqlite.connection import SQLiteConnections
 from omoide.web import openapi_document
 
+PATHS = openapi_document()["paths"]
 WORD = "marzipanlantern"
 """What somebody sends, and no log may show."""
 SQL = [
@@ -76,7 +77,7 @@ def string_parameters() -> list[tuple[str, str]]:
     """Every parameter of a query that takes text."""
     return [
         (path, parameter["name"])
-        for path, methods in openapi_document()["paths"].items()
+        for path, methods in PATHS.items()
         for parameter in methods.get("get", {}).get("parameters", [])
         if parameter["in"] == "query" and parameter["schema"].get("type") == "string" and path != "/v1/events"
     ]
@@ -92,7 +93,7 @@ def test_no_parameter_becomes_a_part_of_a_statement(eve: httpx2.Client, path: st
 
 
 def _names(path: str) -> list[str]:
-    return [one["name"] for one in openapi_document()["paths"][path]["get"]["parameters"]]
+    return [one["name"] for one in PATHS[path]["get"]["parameters"]]
 
 
 @pytest.mark.parametrize("attempt", [*SQL, *SPARQL])
@@ -222,14 +223,14 @@ def test_no_path_leads_to_a_file(service: Service, path: str) -> None:
     assert b"\r\nset-cookie" not in answer.lower()
 
 
-@pytest.mark.parametrize("route", [*openapi_document()["paths"]])
+@pytest.mark.parametrize("route", [*PATHS])
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "0.0.0.0"]
 )
 def test_a_name_that_leads_here_from_elsewhere_is_not_ours(service: Service, route: str, host: str) -> None:
     """A page whose own name was made to lead to this machine is told 421, whatever it asks."""
     shown = bearer(service.secrets.admin)["Authorization"]
-    method = next(iter(openapi_document()["paths"][route])).upper()
+    method = next(iter(PATHS[route])).upper()
     request = (
         f"{method} {route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {shown}\r\nConnection: close\r\n\r\n"
     )

@@ -10,6 +10,7 @@ from tests.support.rest import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, ope
 from omoide.service.auth import TOKEN_SCOPE
 from omoide.web import openapi_document
 
+PATHS = openapi_document()["paths"]
 ID = f"{HOME}-1"
 SESSION = f"{HOME}-session"
 BODIES: dict[str, dict[str, Any]] = {
@@ -55,7 +56,7 @@ class Route(NamedTuple):
     def request(self, service: Running, secret: str | None, namespace: str = HOME) -> httpx2.Response:
         """Ask it with a token; only whether it is let in matters, so a stream is not read."""
         parameters = {"namespace": namespace}
-        described = openapi_document()["paths"][self.path][self.method]["parameters"]
+        described = PATHS[self.path][self.method]["parameters"]
         if "id" in [one["name"] for one in described]:
             parameters["id"] = IDS.get(self.path, ID)
         if self.path == "/v1/remember":
@@ -74,7 +75,7 @@ class Route(NamedTuple):
 
 ROUTES = [
     Route(path, method, operation["x-right"])
-    for path, methods in openapi_document()["paths"].items()
+    for path, methods in PATHS.items()
     for method, operation in methods.items()
     if operation["x-right"] is not None
 ]

@@ -17,7 +17,7 @@ from tests.support.rest import SECRET, Service, bearer, open_test_store, serve
 from omoide import ids
 from omoide.web import openapi_document
 
-EXAMPLES = int(os.environ.get("OMOIDE_SCHEMA_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("OMOIDE_SCHEMA_EXAMPLES", "8"))
 OPEN = ("/health", "/schema")
 LEFT_OUT: list[Any] = [positive_data_acceptance]  # no schema says that a text is more than blanks
 
