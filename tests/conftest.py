@@ -14,6 +14,8 @@ import signal
 from hypothesis import HealthCheck, settings
 
 EXAMPLES = int(os.environ.get("OMOIDE_EXAMPLES", "30"))
+SOAK = "OMOIDE_EXAMPLES" in os.environ
+"""Sizes that only cost time are small unless the length of the tests was set."""
 
 settings.register_profile(
     "omoide",
@@ -26,6 +28,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("omoide")
+
+FEW = settings(max_examples=EXAMPLES if SOAK else 10)
+"""For properties whose every example opens all back ends."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it runs in the background ignore Ctrl-C, and so would every process of the tests.

@@ -43,14 +43,12 @@ from omoide import (
 from omoide.core import frozen
 from omoide.retrieval import pool
 from omoide.retrieval.ranking import FeatureWeights
-from omoide.stores import protocols, redaction
-from omoide.stores.semantics import StoreSettings
+from omoide.stores import StoreSettings, protocols, redaction
 from omoide.stores.sql import candidates
 from omoide.testing import reproducible
+from omoide.turns import TurnKwargs, runner
 from omoide.turns import memory as remembering
-from omoide.turns import runner
 from omoide.turns.journal import EVENT_KINDS
-from omoide.turns.options import TurnKwargs
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -115,13 +113,13 @@ def shown_values(source: str) -> dict[int, str]:
 def outcome(statement: ast.stmt, namespace: dict[str, Any], path: Path) -> tuple[str, ...]:
     """Every form in which what a statement gives may be shown."""
     if isinstance(statement, ast.Expr):
-        value = done(ast.Expression(statement.value), "eval", namespace, path)
+        value = evaluate(ast.Expression(statement.value), "eval", namespace, path)
         return repr(value), str(value)
-    done(ast.Module([statement], []), "exec", namespace, path)
+    evaluate(ast.Module([statement], []), "exec", namespace, path)
     return ("None",)
 
 
-def done(tree: ast.Module | ast.Expression, mode: str, namespace: dict[str, Any], path: Path) -> Any:
+def evaluate(tree: ast.Module | ast.Expression, mode: str, namespace: dict[str, Any], path: Path) -> Any:
     """What the code gives, once it has been awaited if it awaits."""
     code = compile(tree, str(path), mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     value = eval(code, namespace)  # noqa: S307 - the code is our own documentation

@@ -10,15 +10,13 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from omoide import identity, memory
+from omoide import Agent, Definition, identity, memory
 from omoide.cli import chat, shell
 from omoide.cli.app import app
-from omoide.core.agent import Agent
-from omoide.core.definition import Definition
 from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
-from omoide.sessions.session import Session
-from omoide.stores.factory import open_store
-from omoide.turns.spec import AgentSpec
+from omoide.sessions import Session
+from omoide.stores import open_store
+from omoide.turns import AgentSpec
 
 Run = Callable[..., Result]
 
@@ -88,7 +86,7 @@ def learnt(home: Path) -> str:
     return anyio.run(learn)
 
 
-def known(id: str, *, age: int, tokens: int) -> Agent:
+def make_planner(id: str, *, age: int, tokens: int) -> Agent:
     """An agent with a memory and an identity."""
     agent = Agent.new(Definition.new("planner"), id=id)
     agent = memory.world_put(agent, "mood", {"now": "calm \x1b[31m"})
@@ -106,11 +104,11 @@ def resting(home: Path) -> Path:
     async def rest() -> None:
         async with open_store(url, embedder="none") as store:
             here = DocumentCheckpointStore(store)
-            for agent in (known("ada", age=3, tokens=8_000), known("bob", age=9, tokens=1_000)):
+            for agent in (make_planner("ada", age=3, tokens=8_000), make_planner("bob", age=9, tokens=1_000)):
                 await save_agent(agent, here)
             await save_agent(Agent.new(Definition.new("idle"), id="new"), here)
             await save_agent(
-                known("eve", age=1, tokens=1), DocumentCheckpointStore(store, namespace="elsewhere")
+                make_planner("eve", age=1, tokens=1), DocumentCheckpointStore(store, namespace="elsewhere")
             )
 
     anyio.run(rest)

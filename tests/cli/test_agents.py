@@ -10,8 +10,8 @@ import anyio
 import pytest
 from click.testing import Result
 
-from omoide.core.entry import Scope
-from omoide.stores.factory import open_store
+from omoide import Scope
+from omoide.stores import open_store
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.stores.sqlite.store import SQLiteStore
 
 Run = Callable[..., Result]

@@ -10,14 +10,13 @@ from typing import Any
 import anyio
 import pytest
 from click.testing import Result
-from tests.support.http_model import Answer, failing, serving
+from tests.support.http_model import Answer, error_answer, serve_model
 
 from omoide.cli import chat, shell
 from omoide.errors import ModelRefused
-from omoide.sessions.session import Session
-from omoide.stores.factory import open_store
-from omoide.turns.model import Request
-from omoide.turns.spec import AgentSpec
+from omoide.sessions import Session
+from omoide.stores import open_store
+from omoide.turns import AgentSpec, Request
 
 Run = Callable[..., Result]
 Ask = Callable[..., Any]
@@ -26,13 +25,13 @@ HTTP = "openai-chat:local"
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody sits at a terminal."""
     monkeypatch.setattr(chat, "is_terminal", lambda: True)
 
 
 @pytest.fixture
-def left(home: Path) -> Path:
+def paused_store(home: Path) -> Path:
     """A store with a session whose turn was put aside."""
 
     async def leave() -> None:
@@ -52,7 +51,7 @@ def contents(answer: Ask, *options: str) -> list[str]:
     return [entry["content"] for entry in answer("list", *options)["entries"]]
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
+def script_answers(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
     """Put these in place of what the script says."""
     left = [*answers]
 
@@ -172,7 +171,7 @@ def test_events_are_told_beside_the_answer(omoide: Run) -> None:
 
 def test_an_answer_cannot_act_on_the_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Escapes are written out, in the answer and in the transcript; lines and indentation stay."""
-    answering(monkeypatch, "a\x1b[2Jb\r\n\tc  d\u202e")
+    script_answers(monkeypatch, "a\x1b[2Jb\r\n\tc  d\u202e")
     shown = "a\\x1b[2Jb\n\tc  d\\u202e\n"
     assert omoide("chat", "x", "--session", "s1").stdout == shown
     assert shown in omoide("sessions", "show", "s1").stdout
@@ -199,7 +198,7 @@ def test_what_does_not_go_together_is_refused(omoide: Run, arguments: list[str],
 def test_a_model_answers_over_http(omoide: Run) -> None:
     """The answer of a provider comes piece by piece, and it is asked with what is remembered."""
     omoide("remember", "The user's name is Alex.")
-    with serving("Hello, Alex.", "Hello again.") as site:
+    with serve_model("Hello, Alex.", "Hello again.") as site:
         told = omoide("chat", "what is my name?", "--model", HTTP, "--base-url", site.url, "--session", "s1")
         assert told.stdout == "Hello, Alex.\n"
         assert told.stderr == ""
@@ -210,7 +209,7 @@ def test_a_model_answers_over_http(omoide: Run) -> None:
 
 def test_several_messages_are_answered_over_one_connection(omoide: Run) -> None:
     """The event loop lives as long as the conversation."""
-    with serving("One.", "Two.", "Three.") as site:
+    with serve_model("One.", "Two.", "Three.") as site:
         told = omoide("chat", "--model", HTTP, "--base-url", site.url, input="a\nb\nc\n")
         assert told.stdout == "One.\nTwo.\nThree.\n"
     assert site.connections == 1
@@ -218,7 +217,7 @@ def test_several_messages_are_answered_over_one_connection(omoide: Run) -> None:
 
 def test_a_model_that_refuses_is_one_line_and_the_talk_goes_on(omoide: Run) -> None:
     """The line has the remedy; the next message is answered, and the code is that of the last one."""
-    with serving(failing(401, "bad key"), "Two.", failing(401, "bad key")) as site:
+    with serve_model(error_answer(401, "bad key"), "Two.", error_answer(401, "bad key")) as site:
         told = omoide("chat", "--model", HTTP, "--base-url", site.url, input="a\nb\n")
         assert told.stdout == "Two.\n"
         lines = [line for line in told.stderr.splitlines() if line.startswith("omoide: ")]
@@ -228,7 +227,7 @@ def test_a_model_that_refuses_is_one_line_and_the_talk_goes_on(omoide: Run) -> N
 
 
 def test_a_hanging_model_can_be_interrupted(
-    omoide: Run, typed: None, monkeypatch: pytest.MonkeyPatch, answer: Ask
+    omoide: Run, terminal: None, monkeypatch: pytest.MonkeyPatch, answer: Ask
 ) -> None:
     """Ctrl-C in the middle of an answer keeps what was seen of it, and the next message is answered."""
 
@@ -240,7 +239,7 @@ def test_a_hanging_model_can_be_interrupted(
         return plain(text)
 
     monkeypatch.setattr("omoide.cli.chat.sanitize_text", striking)
-    with serving(Answer(content="Well, well", hang=True), "Two.") as site:
+    with serve_model(Answer(content="Well, well", hang=True), "Two.") as site:
         told = omoide(
             "chat", "--model", HTTP, "--base-url", site.url, "--session", "s1", input="a\nb\n"
         ).stdout
@@ -264,7 +263,7 @@ def test_lines_are_answered_until_the_end(omoide: Run) -> None:
     assert omoide("sessions", "show", "s1").stdout.count("user> ") == 2
 
 
-def test_a_terminal_is_prompted(omoide: Run, typed: None) -> None:
+def test_a_terminal_is_prompted(omoide: Run, terminal: None) -> None:
     """Who types sees whose turn it is."""
     told = omoide("chat", "--agent", "ada", input="One.\n/quit\nTwo.\n").stdout
     assert told == "you> ada> [script] I remember nothing about that.\nyou> "
@@ -296,17 +295,17 @@ def test_commands_of_the_talk(omoide: Run, answer: Ask) -> None:
 
 def test_a_failure_does_not_end_the_talk(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one line with its remedy, and the next message is answered."""
-    answering(monkeypatch, ModelRefused("m", "said no\nand\x1b more", "ask nicely"), "Yes.")
+    script_answers(monkeypatch, ModelRefused("m", "said no\nand\x1b more", "ask nicely"), "Yes.")
     told = omoide("chat", input="a\nb\n")
     assert told.stdout == "Yes.\n"
     assert "omoide: model 'm' said no and\\x1b more; ask nicely\n" in told.stderr
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_talk(
-    omoide: Run, typed: None, monkeypatch: pytest.MonkeyPatch, answer: Ask
+    omoide: Run, terminal: None, monkeypatch: pytest.MonkeyPatch, answer: Ask
 ) -> None:
     """The turn is given up, so that the next message is answered at once."""
-    answering(monkeypatch, interrupt, "Yes.")
+    script_answers(monkeypatch, interrupt, "Yes.")
     told = omoide("chat", "--session", "s1", input="a\nb\n")
     assert "default> Yes." in told.stdout
     assert "stopped" in told.stderr
@@ -315,7 +314,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_talk(
 
 def test_ctrl_c_ends_a_single_message(omoide: Run, monkeypatch: pytest.MonkeyPatch, answer: Ask) -> None:
     """The code tells so, and the session is left without an unfinished turn."""
-    answering(monkeypatch, interrupt)
+    script_answers(monkeypatch, interrupt)
     omoide("chat", "a", "--session", "s1", code=130)
     assert answer("sessions")["sessions"][0]["status"] == "new"
 
@@ -328,18 +327,18 @@ def test_input_that_is_no_text_is_refused(omoide: Run) -> None:
 # Turns that did not finish
 
 
-def test_a_session_with_an_unfinished_turn_says_what_can_be_done(omoide: Run, left: Path) -> None:
+def test_a_session_with_an_unfinished_turn_says_what_can_be_done(omoide: Run, paused_store: Path) -> None:
     """A message is refused, with both ways out; so it is in a talk, with its own commands."""
-    at = ("--session", "s1", "--store", str(left))
+    at = ("--session", "s1", "--store", str(paused_store))
     assert "--resume goes on with it, --cancel gives it up" in omoide("chat", "x", *at, code=2).stderr
     talked = omoide("chat", *at, input="x\n", code=4).stderr
     assert talked.count("/resume goes on with it, /cancel gives it up") == 2
 
 
 @pytest.mark.parametrize("way", ["option", "command", "json"])
-def test_an_unfinished_turn_is_resumed(omoide: Run, left: Path, way: str) -> None:
+def test_an_unfinished_turn_is_resumed(omoide: Run, paused_store: Path, way: str) -> None:
     """The answer that was owed comes, and the talk goes on."""
-    at = ("--session", "s1", "--store", str(left))
+    at = ("--session", "s1", "--store", str(paused_store))
     match way:
         case "option":
             told = omoide("chat", "next", *at, "--resume").stdout
@@ -353,9 +352,9 @@ def test_an_unfinished_turn_is_resumed(omoide: Run, left: Path, way: str) -> Non
 
 
 @pytest.mark.parametrize("way", ["option", "command"])
-def test_an_unfinished_turn_is_given_up(omoide: Run, left: Path, way: str) -> None:
+def test_an_unfinished_turn_is_given_up(omoide: Run, paused_store: Path, way: str) -> None:
     """It is not answered any more, and the next message is."""
-    at = ("--session", "s1", "--store", str(left))
+    at = ("--session", "s1", "--store", str(paused_store))
     if way == "option":
         told = omoide("chat", "next", *at, "--cancel").stdout
     else:
@@ -373,7 +372,7 @@ def test_a_session_that_does_not_exist_has_nothing_to_resume(omoide: Run) -> Non
 
 def test_a_failed_turn_is_told_of_and_tried_again(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes back hears why it failed; --resume asks again, and a new message goes on without it."""
-    answering(monkeypatch, ModelRefused("m", "said no", "ask nicely"), "Yes.", "Well.")
+    script_answers(monkeypatch, ModelRefused("m", "said no", "ask nicely"), "Yes.", "Well.")
     omoide("chat", "a", "--session", "s1", code=4)
     told = omoide("chat", "b", "--session", "s1", "--resume")
     assert "Its last turn failed: model 'm' said no; ask nicely" in told.stderr

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from omoide.cli.app import COMMANDS, app
+from omoide.cli import COMMANDS
+from omoide.cli.app import app
 
 Run = Callable[..., Result]
 

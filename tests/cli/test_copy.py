@@ -14,13 +14,13 @@ Run = Callable[..., Result]
 Answer = Callable[..., Any]
 
 
-def listed(answer: Answer, *options: str) -> Any:
+def list_memories(answer: Answer, *options: str) -> Any:
     """All memories as they are."""
     return answer("list", "--forgotten", "--expired", "--stale", *options)["entries"]
 
 
 @pytest.fixture
-def filled(omoide: Run, three: None) -> None:
+def filled_store(omoide: Run, three: None) -> None:
     """Memories in two namespaces, one forgotten and one stale, a session, and a token."""
     omoide("relate", "m2", "derived_from", "m1")
     omoide("relate", "m3", "refines", "m2")
@@ -30,23 +30,23 @@ def filled(omoide: Run, three: None) -> None:
     omoide("token", "create", "crew", "--right", "read")
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("filled_store")
 def test_everything_is_at_the_other_place(omoide: Run, answer: Answer) -> None:
     """Memories as they are, links and sessions, in all namespaces, but no tokens; twice changes nothing."""
     done = omoide("copy", "--to", "new.db")
     assert done.stdout == "4 memories, 4 new; 3 documents, 3 new\n"
     assert done.stderr == "namespaces: default, team\n"
     other = ("--store", "new.db")
-    assert listed(answer, *other) == listed(answer)
+    assert list_memories(answer, *other) == list_memories(answer)
     assert answer("show", "m3", *other) == answer("show", "m3")
     assert answer("show", "t1", "--namespace", "team", "--agent", "", *other)["entry"]["agent_id"] == "crew"
     assert answer("sessions", "show", "conv-1", *other) == answer("sessions", "show", "conv-1")
     omoide("token", "list", *other, code=1)
     assert omoide("copy", "--to", "new.db").stdout == "4 memories, 0 new; 3 documents, 0 new\n"
-    assert listed(answer, *other) == listed(answer)
+    assert list_memories(answer, *other) == list_memories(answer)
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("filled_store")
 def test_stores_and_namespaces_can_be_named(omoide: Run, answer: Answer, monkeypatch: Any) -> None:
     """By options, by the variable, as paths or URLs; tokens only when they are asked for."""
     assert answer("copy", "--to", "team.db", "--namespace", "team")["namespaces"] == ["team"]
@@ -60,7 +60,7 @@ def test_stores_and_namespaces_can_be_named(omoide: Run, answer: Answer, monkeyp
     assert len(answer("token", "list", "--store", "all.db")["tokens"]) == 1
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("filled_store")
 def test_what_cannot_be_copied_is_refused_and_makes_no_file(omoide: Run, home: Path) -> None:
     """The store itself, one that is not there, a part of a namespace, tokens by name, and a conflict."""
     own = home / "data" / "omoide" / "memory.db"
@@ -80,7 +80,7 @@ def test_what_cannot_be_copied_is_refused_and_makes_no_file(omoide: Run, home: P
     omoide("show", "m2", "--store", "other.db", code=1)
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("filled_store")
 def test_progress_of_a_copy_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bar for memories and one for documents."""
     from omoide.cli import shell

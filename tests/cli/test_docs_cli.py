@@ -15,11 +15,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from omoide.cli.app import COMMANDS, app
+from omoide import Entry
+from omoide.cli import COMMANDS
+from omoide.cli.app import app
 from omoide.cli.shell import SETTING_NAMES, environment_variable
-from omoide.core.entry import Entry
 from omoide.eval.__main__ import build_parser
-from omoide.longterm.relations import RELATIONS
+from omoide.longterm import RELATIONS
 from omoide.retrieval.ranking import FeatureWeights
 from omoide.service.reasons import PART_DESCRIPTIONS
 

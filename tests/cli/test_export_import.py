@@ -13,13 +13,13 @@ Run = Callable[..., Result]
 Answer = Callable[..., Any]
 
 
-def listed(answer: Answer, *options: str) -> Any:
+def list_memories(answer: Answer, *options: str) -> Any:
     """All memories as they are."""
     return answer("list", "--forgotten", "--expired", "--stale", *options)["entries"]
 
 
 @pytest.fixture
-def known(omoide: Run, three: None) -> None:
+def linked_memories(omoide: Run, three: None) -> None:
     """Memories with relations, one of them forgotten, one stale."""
     omoide("remember", "A choice — “so” \\ it is.", "--id", "m4", "--type", "decision", "--tag", "a b")
     omoide("relate", "m2", "derived_from", "m1")
@@ -28,20 +28,20 @@ def known(omoide: Run, three: None) -> None:
 
 
 @pytest.mark.parametrize("ending", ["ttl", "trig", "jsonld", "nq", "jsonl"])
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_a_file_brings_everything_to_another_store(ending: str, omoide: Run, answer: Answer) -> None:
     """Memories and relations are the same there, also of what was forgotten; twice changes nothing."""
     file = f"all.{ending}"
     assert omoide("export", file).stdout == f"{file}  4 memories\n"
     other = ("--store", "other.db")
     assert answer("import", file, *other) == {"path": file, "memories": 4, "new": 4}
-    assert listed(answer, *other) == listed(answer)
+    assert list_memories(answer, *other) == list_memories(answer)
     assert answer("show", "m4", *other)["links"] == answer("show", "m4")["links"]
     assert omoide("import", file, *other).stdout == f"{file}  4 memories, 0 new\n"
-    assert listed(answer, *other) == listed(answer)
+    assert list_memories(answer, *other) == list_memories(answer)
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_the_format_can_be_named(omoide: Run, answer: Answer) -> None:
     """Where the name of a file says nothing, the option does."""
     assert "format cannot be told" in omoide("export", "all.txt", code=2).stderr
@@ -50,7 +50,7 @@ def test_the_format_can_be_named(omoide: Run, answer: Answer) -> None:
     assert answer("import", "all.txt", "--format", "nquads", "--store", "other.db")["new"] == 4
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_only_what_is_meant_is_written(omoide: Run, answer: Answer) -> None:
     """An export holds the memories of the scope and no others."""
     omoide("remember", "Of another.", "--agent", "other", "--id", "o1")
@@ -59,7 +59,7 @@ def test_only_what_is_meant_is_written(omoide: Run, answer: Answer) -> None:
     assert "o1" not in Path("own.nq").read_text()
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_a_file_is_not_lost_by_mistake(omoide: Run, home: Path) -> None:
     """What is there is replaced only when that is said, and the store itself never."""
     omoide("export", "all.nq")
@@ -74,14 +74,14 @@ def test_a_file_is_not_lost_by_mistake(omoide: Run, home: Path) -> None:
     omoide("list")
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_an_import_takes_all_or_nothing(omoide: Run, answer: Answer) -> None:
     """A file that ends in nonsense, or holds a memory of somebody else, leaves the store as it was."""
     omoide("remember", "Of another.", "--agent", "other", "--id", "o1")
     omoide("export", "all.nq", "--agent", "")
     other = ("--store", "other.db")
     omoide("remember", "Here already.", "--id", "h1", *other)
-    before = listed(answer, "--agent", "", *other)
+    before = list_memories(answer, "--agent", "", *other)
     assert "'o1' lies outside the scope" in omoide("import", "all.nq", *other, code=2).stderr
     broken = Path("all.nq").read_text() + "nonsense\n"
     Path("broken.nq").write_text(broken)
@@ -89,10 +89,10 @@ def test_an_import_takes_all_or_nothing(omoide: Run, answer: Answer) -> None:
     assert "broken.nq line " in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert omoide("import", "absent.nq", *other, code=1).stderr.startswith("omoide: file 'absent.nq'")
-    assert listed(answer, "--agent", "", *other) == before
+    assert list_memories(answer, "--agent", "", *other) == before
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_progress_of_files_is_shown_on_a_terminal(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways have a bar."""
     from omoide.cli import shell
@@ -142,7 +142,7 @@ def test_the_extra_for_shapes_is_named() -> None:
     assert done.stderr.endswith("pip install 'omoide[shacl]'\n")
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("linked_memories")
 def test_lines_need_no_graph(omoide: Run) -> None:
     """Memories go to lines of JSON and come back without the extra for graphs."""
     done = without(["pyoxigraph"], "export", "all.jsonl")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cli.test_process import program
 
-from omoide.cli.app import COMMANDS, commands_page, help_texts
+from omoide.cli import COMMANDS
+from omoide.cli.app import commands_page, help_texts
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "commands.md"
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide import errors
+from omoide import Entry, errors
 from omoide.cli import shell
-from omoide.core.entry import Entry
 from omoide.service import reasons
 
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from tests.support.http_model import serving
+from tests.support.http_model import serve_model
 
 Run = Callable[..., Result]
 Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def known(omoide: Run) -> None:
+def filled_store(omoide: Run) -> None:
     """A memory and a session."""
     omoide("remember", "The user's name is Alex.", "--id", "m1")
     omoide("chat", "Good morning.", "--session", "s1", "--no-capture")
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("filled_store")
 def test_a_preflight_shows_what_would_be_sent(omoide: Run) -> None:
     """Memory with its reason, the message, and what would be done with them."""
     shown = omoide("preflight", "what is my name?", "--instructions", "Be brief.").stdout
@@ -35,14 +35,14 @@ def test_a_preflight_shows_what_would_be_sent(omoide: Run) -> None:
         assert part in shown
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("filled_store")
 def test_a_preflight_goes_on_with_the_session(omoide: Run) -> None:
     """What was said before is in it, where a session is named that has a past."""
     assert "Good morning." in omoide("preflight", "and?", "--session", "s1").stdout
     assert "Good morning." not in omoide("preflight", "and?", "--session", "s9").stdout
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("filled_store")
 def test_a_preflight_changes_nothing(omoide: Run, answer: Ask) -> None:
     """No session is begun, no memory written, no use counted, no model asked."""
 
@@ -50,7 +50,7 @@ def test_a_preflight_changes_nothing(omoide: Run, answer: Ask) -> None:
         return answer("list"), answer("show", "m1"), answer("sessions")
 
     before = state()
-    with serving() as site:
+    with serve_model() as site:
         model = ("--model", "openai-chat:local", "--base-url", site.url)
         for session in ((), ("--session", "s1"), ("--session", "s9")):
             omoide("preflight", "what is my name?", *session, *model)
@@ -59,7 +59,7 @@ def test_a_preflight_changes_nothing(omoide: Run, answer: Ask) -> None:
     assert state() == before
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("filled_store")
 def test_a_chat_shows_the_same_before_it_asks(omoide: Run, answer: Ask) -> None:
     """`chat --preflight` is the preflight, in words and as data."""
     asked = ("what is my name?", "--session", "s1")

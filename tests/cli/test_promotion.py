@@ -12,8 +12,8 @@ from click.testing import Result
 
 from omoide.errors import StoreFailed
 from omoide.promotion import promoter
-from omoide.sessions.session import Session
-from omoide.stores.factory import open_store
+from omoide.sessions import Session
+from omoide.stores import open_store
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

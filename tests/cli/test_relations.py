@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from omoide.longterm.relations import RELATIONS
+from omoide.longterm import RELATIONS
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]

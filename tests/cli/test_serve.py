@@ -25,7 +25,7 @@ Run = Callable[..., Result]
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def start_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that serves, and its URL; it is up when it says so, or soon after."""
     command = [sys.executable, "-m", "omoide", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -37,7 +37,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-def made(omoide: Run, *rights: str) -> str:
+def create_token(omoide: Run, *rights: str) -> str:
     """The secret of a new token."""
     given = [part for right in rights for part in ("--right", right)]
     return omoide("token", "create", "test", *given).stdout.strip()
@@ -46,8 +46,8 @@ def made(omoide: Run, *rights: str) -> str:
 def test_a_program_elsewhere_uses_the_store_of_the_shell(omoide: Run) -> None:
     """What the shell remembers a client finds, and the other way round."""
     omoide("remember", "Alex drinks tea.", "--agent", "ada", "--project", "", "--id", "tea")
-    secret = made(omoide, "read", "write")
-    with serving() as (_, url), Client(url, secret) as client:
+    secret = create_token(omoide, "read", "write")
+    with start_server() as (_, url), Client(url, secret) as client:
         assert client.get("tea", ADA).content == "Alex drinks tea."
         client.remember("Alex drinks milk.", ADA, id="milk")
     assert "Alex drinks milk." in omoide("show", "milk", "--agent", "ada", "--project", "").stdout
@@ -56,8 +56,8 @@ def test_a_program_elsewhere_uses_the_store_of_the_shell(omoide: Run) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_good_order(omoide: Run, number: signal.Signals) -> None:
     """Ctrl-C, or being told to stop, ends it with code 0, also while somebody listens to events."""
-    secret = made(omoide, "read")
-    with serving() as (process, url):
+    secret = create_token(omoide, "read")
+    with start_server() as (process, url):
         headers = {"Authorization": f"Bearer {secret}"}
         with httpx2.stream("GET", f"{url}/v1/events", headers=headers, timeout=20) as stream:
             assert next(stream.iter_lines()).startswith(":")
@@ -70,7 +70,7 @@ def test_a_signal_ends_it_in_good_order(omoide: Run, number: signal.Signals) -> 
 
 def test_without_a_token_it_says_how_to_make_one(omoide: Run) -> None:
     """On this machine alone it starts, lets nobody in, and tells the command, which works as it is told."""
-    with serving() as (process, url):
+    with start_server() as (process, url):
         assert httpx2.get(f"{url}/v1/agents").status_code == 401
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=30)[1]
@@ -85,7 +85,7 @@ def test_the_network_is_not_let_in_without_a_token(omoide: Run, host: str) -> No
     omoide("remember", "x")
     refused = omoide("serve", "--host", host, "--port", "0", code=2)
     assert "run: omoide token create NAME --right read" in refused.stderr
-    made(omoide, "read")
+    create_token(omoide, "read")
     id = omoide("token", "list").stdout.split()
     token = next(word for word in id if word.startswith("tok_"))
     omoide("token", "revoke", token)
@@ -95,7 +95,7 @@ def test_the_network_is_not_let_in_without_a_token(omoide: Run, host: str) -> No
 def test_people_look_at_it_by_the_address_that_is_printed(omoide: Run) -> None:
     """The address lets somebody in once; it is not the token of a program."""
     omoide("remember", "x")
-    with serving() as (process, _), httpx2.Client(follow_redirects=True) as browser:
+    with start_server() as (process, _), httpx2.Client(follow_redirects=True) as browser:
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
         assert browser.get(address).status_code == 200
@@ -119,8 +119,8 @@ def test_a_program_that_starts_it_reads_where_it_is(omoide: Run) -> None:
 
 def test_names_of_this_machine_can_be_allowed(omoide: Run) -> None:
     """Whoever comes by a name that was not allowed is turned away, and by one that was is not."""
-    made(omoide, "read")
-    with serving("--host", "0.0.0.0", "--allow-host", "memory.example") as (_, url):
+    create_token(omoide, "read")
+    with start_server("--host", "0.0.0.0", "--allow-host", "memory.example") as (_, url):
         local = url.replace("0.0.0.0", "127.0.0.1")
         hosts = ("memory.example", "127.0.0.1", "other.example")
         codes = [httpx2.get(f"{local}/health", headers={"Host": host}).status_code for host in hosts]
@@ -130,8 +130,8 @@ def test_names_of_this_machine_can_be_allowed(omoide: Run) -> None:
 @pytest.mark.usefixtures("home")
 def test_a_port_in_use_is_told(omoide: Run) -> None:
     """A port that somebody else has is one line and a code."""
-    made(omoide, "read")
-    with serving() as (_, url):
+    create_token(omoide, "read")
+    with start_server() as (_, url):
         port = url.rpartition(":")[2]
         refused = omoide("serve", "--port", port, code=2)
     assert "cannot be used" in refused.stderr
@@ -152,9 +152,9 @@ def test_a_missing_extra_is_named(missing: str) -> None:
 
 def test_an_mcp_client_uses_the_store_of_the_shell(omoide: Run) -> None:
     """At the same address as everybody else, with a token, and in the scope of the shell."""
-    secret = made(omoide, "read", "write")
-    with serving("--agent", "ada") as (_, url):
-        found = anyio.run(_called, f"{url}/mcp", secret)
+    secret = create_token(omoide, "read", "write")
+    with start_server("--agent", "ada") as (_, url):
+        found = anyio.run(_call_mcp, f"{url}/mcp", secret)
         refused = httpx2.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         with Client(url, secret) as client:
             kept = [one.content for one in client.list(ADA)]
@@ -162,7 +162,7 @@ def test_an_mcp_client_uses_the_store_of_the_shell(omoide: Run) -> None:
     assert refused.status_code == 401
 
 
-async def _called(url: str, secret: str) -> list[str]:
+async def _call_mcp(url: str, secret: str) -> list[str]:
     """What is recalled after something was remembered, both over MCP."""
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}) as http,

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from omoide import clock
+from omoide import Scope, clock
 from omoide.cli import shell
 from omoide.cli.maintenance import free_bytes
 from omoide.cli.shell import store_file
-from omoide.core.entry import Scope
 from omoide.errors import Invalid
 
 HOUR = 3_600_000

@@ -14,14 +14,14 @@ from click.testing import Result
 
 from omoide import clock
 from omoide.service import auth
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
 
 
-def checked(home: Path, secret: str) -> auth.ApiToken | None:
+def check_token(home: Path, secret: str) -> auth.ApiToken | None:
     """What a secret allows."""
 
     async def check() -> auth.ApiToken | None:
@@ -38,7 +38,7 @@ def test_a_secret_is_printed_once_and_allows_what_was_said(omoide: Run, home: Pa
     secret = made.stdout.strip()
     assert made.stdout == f"{secret}\n"
     assert made.stderr.endswith("  crew: read, write in team\nKeep the secret: it is shown only this once.\n")
-    token = checked(home, secret)
+    token = check_token(home, secret)
     assert token is not None
     assert (token.name, token.rights, token.namespaces) == ("crew", ("read", "write"), ("team",))
     listed = omoide("token", "list")
@@ -77,7 +77,7 @@ def test_a_revoked_token_counts_no_longer(omoide: Run, answer: Answer, home: Pat
     made = answer("token", "create", "crew", "--right", "read")
     id = made["token"]["id"]
     assert omoide("token", "revoke", id).stdout == f"{id}  revoked (crew)\n"
-    assert checked(home, made["secret"]) is None
+    assert check_token(home, made["secret"]) is None
     assert omoide("token", "list").stdout.endswith("\trevoked\n")
     assert answer("token", "revoke", id)["revoked_at"] == answer("token", "list")["tokens"][0]["revoked_at"]
 

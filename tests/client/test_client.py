@@ -9,7 +9,7 @@ from tests.support.rest import HOME, Service, open_test_store
 
 from omoide import Evidence, Filter, Scope, blocking
 from omoide.client import AsyncClient, Client
-from omoide.stores.records import Change
+from omoide.stores import Change
 
 ADA = Scope(agent_id="ada")
 

@@ -25,7 +25,8 @@ from omoide.errors import (
     TooManyRequests,
     Unreachable,
 )
-from omoide.service.problems import to_error, to_problem
+from omoide.service import to_problem
+from omoide.service.problems import to_error
 
 ADA = Scope(agent_id="ada")
 

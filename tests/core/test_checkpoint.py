@@ -25,7 +25,7 @@ from omoide.core.checkpoint import mount_missing_plugins
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
 
-def cached(
+def cache_plugin(
     on_checkpoint: Callable[[Any, Context], Any] = lambda slice, ctx: "keep",
     on_restore: Callable[[Any, Context], Any] = lambda pointer, ctx: None,
     **attributes: Any,
@@ -113,7 +113,7 @@ def test_a_thread_may_be_dropped_or_kept_by_a_plugin_of_its_own() -> None:
         return Externalize(key="thread", pointer="the log")
 
     for answer, same in ((lambda slice, ctx: "drop", False), (put_away, True)):
-        plugin = cached(
+        plugin = cache_plugin(
             answer, lambda pointer, ctx: kept["log"], state_key="__thread__", mount=lambda *given: None
         )
         agent = thread.append(Agent.new("a", default_plugins={"__thread__": plugin}), {})
@@ -128,7 +128,7 @@ def test_a_plugin_may_drop_its_slice() -> None:
     class Slice(msgspec.Struct):
         items: list[int] = msgspec.field(default_factory=list)
 
-    agent = Agent.new("a", plugins=[cached(lambda slice, ctx: "drop", schema=Slice)])
+    agent = Agent.new("a", plugins=[cache_plugin(lambda slice, ctx: "drop", schema=Slice)])
     assert agent.state["cache"] == {"items": [1, 2]}
     assert checkpoint(agent).state == {}
     assert slept(agent).state["cache"] == {"items": []}
@@ -142,7 +142,7 @@ def test_a_plugin_may_keep_its_slice_elsewhere() -> None:
         kept[ctx.agent.id] = slice
         return Externalize(key="cache_ref", pointer={"at": ctx.agent.id})
 
-    plugin = cached(put_away, lambda pointer, ctx: kept[pointer["at"]])
+    plugin = cache_plugin(put_away, lambda pointer, ctx: kept[pointer["at"]])
     agent = Agent.new("a", plugins=[plugin], state={"own": 1})
     saved = checkpoint(agent)
     assert saved.state == {"own": 1}
@@ -153,7 +153,7 @@ def test_a_plugin_may_keep_its_slice_elsewhere() -> None:
 
 def test_a_pointer_answered_with_nothing_is_left_to_others() -> None:
     """The slice stays absent, and that is no error."""
-    plugin = cached(lambda slice, ctx: Externalize(key="ref", pointer=1))
+    plugin = cache_plugin(lambda slice, ctx: Externalize(key="ref", pointer=1))
     assert "cache" not in slept(Agent.new("a", plugins=[plugin])).state
 
 
@@ -181,14 +181,14 @@ def test_a_plugin_knows_its_configuration_in_both_hooks() -> None:
 
 def test_a_slice_that_is_not_there_is_not_asked_about() -> None:
     """A plugin without a slice has nothing to say."""
-    plugin = cached(lambda slice, ctx: 1 / 0, mount=lambda self, agent, config: None)
+    plugin = cache_plugin(lambda slice, ctx: 1 / 0, mount=lambda self, agent, config: None)
     agent = Agent.new("a", plugins=[plugin])
     assert slept(agent) == agent
 
 
 def test_a_checkpoint_without_the_keys_is_still_understood() -> None:
     """An older one names slots by their concept and slices by their key."""
-    plugin = cached(on_restore=lambda pointer, ctx: {"items": pointer})
+    plugin = cache_plugin(on_restore=lambda pointer, ctx: {"items": pointer})
     definition = Definition.new("a", plugins=[plugin])
     old = Checkpoint(id="me", name="a", externalized={"thread": {"id": "t", "rev": 1}, "cache": [3]})
     agent = restore(old, definition)
@@ -220,7 +220,7 @@ def test_a_checkpoint_survives_json(state: dict[str, Any], pointers: dict[str, A
         assert Checkpoint.from_json(saved.to_json()) == saved
 
 
-def raising(*given: Any) -> Any:
+def fail_hook(*given: Any) -> Any:
     """A hook that fails."""
     raise RuntimeError("disk full")
 
@@ -229,19 +229,21 @@ def raising(*given: Any) -> Any:
 def test_a_plugin_that_answers_nonsense_is_named(answer: Any) -> None:
     """Keep, drop or Externalize, and nothing else."""
     with pytest.raises(CheckpointFailed, match=r"'cache'.*Externalize"):
-        checkpoint(Agent.new("a", plugins=[cached(lambda slice, ctx: answer)]))
+        checkpoint(Agent.new("a", plugins=[cache_plugin(lambda slice, ctx: answer)]))
 
 
 def test_a_plugin_that_fails_while_saving_is_a_typed_error() -> None:
     """It names the plugin and the reason, and keeps the cause."""
     with pytest.raises(OmoideError, match=r"'cache'.*disk full") as raised:
-        checkpoint(Agent.new("a", plugins=[cached(raising)]))
+        checkpoint(Agent.new("a", plugins=[cache_plugin(fail_hook)]))
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_two_plugins_cannot_leave_pointers_under_one_key() -> None:
     """One of them would be lost."""
-    plugins = [cached(lambda s, c: Externalize(key="ref", pointer=1), name=name) for name in ("one", "two")]
+    plugins = [
+        cache_plugin(lambda s, c: Externalize(key="ref", pointer=1), name=name) for name in ("one", "two")
+    ]
     with pytest.raises(OmoideError, match="two"):
         checkpoint(Agent.new("a", plugins=plugins))
 
@@ -253,7 +255,7 @@ class Items(msgspec.Struct):
 
 
 RESTORES: dict[str, Callable[[Any, Context], Any]] = {
-    "raises": raising,
+    "raises": fail_hook,
     "returns a number": lambda pointer, ctx: 5,
     "returns another shape": lambda pointer, ctx: {"items": "none"},
     "returns what no codec holds": lambda pointer, ctx: {"items": object()},
@@ -263,7 +265,7 @@ RESTORES: dict[str, Callable[[Any, Context], Any]] = {
 @pytest.mark.parametrize("on_restore", RESTORES.values(), ids=RESTORES)
 def test_a_slice_that_cannot_be_restored_fails_the_whole(on_restore: Callable[..., Any]) -> None:
     """No agent comes back with a part of its mind missing or broken."""
-    plugin = cached(lambda slice, ctx: Externalize(key="ref", pointer=1), on_restore, schema=Items)
+    plugin = cache_plugin(lambda slice, ctx: Externalize(key="ref", pointer=1), on_restore, schema=Items)
     with pytest.raises(RestoreFailed, match="'cache'"):
         slept(Agent.new("a", id="me", plugins=[plugin]))
 
@@ -284,7 +286,7 @@ def test_a_checkpoint_of_the_first_version_is_understood() -> None:
         )
         saved = Checkpoint.from_json(written)
         assert (saved.thread, saved.version) == ({"id": "t", "rev": 1}, 1)
-        plugin = cached(on_restore=lambda pointer, ctx: {"items": pointer})
+        plugin = cache_plugin(on_restore=lambda pointer, ctx: {"items": pointer})
         agent = restore(saved, Definition.new("a", plugins=[plugin]))
         assert agent.state == {"own": [1], "cache": {"items": [3]}}
 
@@ -364,11 +366,11 @@ def test_a_version_is_a_number_from_one_and_a_migration_a_function(part: dict[st
 
 def test_a_restored_agent_is_completed_by_mounting() -> None:
     """What was dropped, or is new to the definition, is mounted; what has a pointer must have come back."""
-    dropped = cached(lambda slice, ctx: "drop")
+    dropped = cache_plugin(lambda slice, ctx: "drop")
     agent = Agent.new("a", plugins=[dropped])
     saved = checkpoint(agent)
     assert mount_missing_plugins(restore(saved, agent.definition), saved) == agent
-    lost = cached(lambda slice, ctx: Externalize(key="ref", pointer=1))
+    lost = cache_plugin(lambda slice, ctx: Externalize(key="ref", pointer=1))
     agent = Agent.new("a", plugins=[lost])
     saved = checkpoint(agent)
     with pytest.raises(RestoreFailed, match=r"'cache'.*on_restore"):
@@ -383,7 +385,7 @@ def test_a_checkpoint_of_another_kind_of_agent_is_refused() -> None:
 
 def test_a_pointer_that_nobody_owns_is_refused() -> None:
     """A plugin that is no longer mounted cannot be asked."""
-    saved = checkpoint(Agent.new("a", plugins=[cached(lambda s, c: Externalize(key="ref", pointer=1))]))
+    saved = checkpoint(Agent.new("a", plugins=[cache_plugin(lambda s, c: Externalize(key="ref", pointer=1))]))
     with pytest.raises(RestoreFailed, match="no plugin owns 'cache'"):
         restore(saved, Definition.new("a"))
 

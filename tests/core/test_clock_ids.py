@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import says_what_to_do
+from tests.support.memory import check_remedy
 
 from omoide import Agent, Memory, clock, ids, memory
 from omoide.errors import Invalid
@@ -61,7 +61,7 @@ def test_a_moment_is_an_int_from_zero(at: Any) -> None:
     for attempt in attempts:
         with pytest.raises(Invalid) as caught:
             attempt(at)
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
 
 
 def test_a_frozen_clock_needs_a_moment() -> None:
@@ -86,7 +86,7 @@ def test_a_clock_that_does_not_tell_milliseconds_is_refused(answer: Any) -> None
         for attempt in attempts:
             with pytest.raises(Invalid) as caught:
                 attempt()
-            says_what_to_do(caught.value)
+            check_remedy(caught.value)
 
 
 # Ids
@@ -144,7 +144,7 @@ def test_what_cannot_be_an_id_is_refused(value: Any) -> None:
     """Empty, too long, with control characters, or no text: given by a caller or by a source of ids."""
     with pytest.raises(Invalid, match="own_id") as caught:
         ids.check(value, "own_id")
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
     with ids.override(lambda prefix: value), pytest.raises(Invalid, match="generated id"):
         Memory.new()
 

@@ -44,7 +44,7 @@ def ours(event: BaseCloudEvent, mode: str) -> Signal:
     return Signal.from_http(message.headers, message.body)
 
 
-def decoded(data: Any) -> Any:
+def decode_bytes(data: Any) -> Any:
     """Bytes as the package gives them back in binary mode: as text where they are text."""
     try:
         return data.decode() if isinstance(data, bytes) else data
@@ -115,7 +115,7 @@ def test_whatever_we_write_the_package_reads(
         ),
         mode,
     )
-    assert event.get_data() == (data if mode == "structured" else decoded(data))
+    assert event.get_data() == (data if mode == "structured" else decode_bytes(data))
     assert (event.get_type(), event.get_subject()) == (kind, subject)
     assert event.get_datacontenttype() == content_type
     assert event.get_time() == EPOCH + timedelta(milliseconds=time)

@@ -40,7 +40,7 @@ def fail(ctx: Context, text: str = "it broke") -> None:
     raise ValueError(text)
 
 
-def returning(result: Any) -> Any:
+def action_returning(result: Any) -> Any:
     """An action that returns something that no parameter could carry."""
     return action(name="returning")(cast("Any", lambda ctx: result))
 
@@ -52,19 +52,19 @@ def the_error(effects: list[Directive]) -> directives.Error:
     return error
 
 
-def merged(base: Any, changes: Any) -> Any:
+def deep_merge(base: Any, changes: Any) -> Any:
     """A deep merge of plain dicts."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return changes
-    return {**base, **{key: merged(base.get(key), value) for key, value in changes.items()}}
+    return {**base, **{key: deep_merge(base.get(key), value) for key, value in changes.items()}}
 
 
 @given(before=maps, changes=maps)
 def test_a_mapping_is_merged_deeply(before: dict[str, Any], changes: dict[str, Any]) -> None:
     """Maps are merged into maps, everything else replaces what was there."""
     agent = Agent.new("a", state={"own": before, "other": 1})
-    after, effects = agent.cmd(returning({"own": changes}))
-    assert after.state == {"own": merged(before, changes), "other": 1}
+    after, effects = agent.cmd(action_returning({"own": changes}))
+    assert after.state == {"own": deep_merge(before, changes), "other": 1}
     assert effects == []
     assert agent.state == {"own": before, "other": 1}
 
@@ -72,13 +72,17 @@ def test_a_mapping_is_merged_deeply(before: dict[str, Any], changes: dict[str, A
 def test_lists_are_replaced_whole() -> None:
     """A list is not a map."""
     agent = Agent.new("a", state={"own": {"list": [1, 2], "kept": True}})
-    assert agent.cmd(returning({"own": {"list": [3]}}))[0].state == {"own": {"list": [3], "kept": True}}
+    assert agent.cmd(action_returning({"own": {"list": [3]}}))[0].state == {
+        "own": {"list": [3], "kept": True}
+    }
 
 
 def test_our_own_values_are_replaced_whole() -> None:
     """A space in the state is never merged with another."""
     agent = Agent.new("a", state={"space": Space(data={"a": 1}, rev=3)})
-    assert agent.cmd(returning({"space": Space(data={"b": 2})}))[0].state["space"] == Space(data={"b": 2})
+    assert agent.cmd(action_returning({"space": Space(data={"b": 2})}))[0].state["space"] == Space(
+        data={"b": 2}
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,14 +97,14 @@ def test_a_slot_value_replaces_its_slot(value: Any, key: str) -> None:
     """Returned alone or under its key, it becomes the agent's memory, identity or thread."""
     agent = Agent.new("a", state={"own": 1})
     for result in (value, {key: value}):
-        assert agent.cmd(returning(result))[0].state == {"own": 1, key: value}
+        assert agent.cmd(action_returning(result))[0].state == {"own": 1, key: value}
 
 
 def test_nothing_returned_changes_nothing() -> None:
     """None and an empty mapping leave the state alone."""
     agent = Agent.new("a", state={"own": 1})
-    assert agent.cmd(returning(None)) == (agent, [])
-    assert agent.cmd(returning({})) == (agent, [])
+    assert agent.cmd(action_returning(None)) == (agent, [])
+    assert agent.cmd(action_returning({})) == (agent, [])
 
 
 @pytest.mark.parametrize("result", [None, {"own": 2}, Memory.new(now=1)])
@@ -108,9 +112,9 @@ def test_a_result_may_come_with_directives(result: Any) -> None:
     """The result goes into the state, the directives go out in their order."""
     asked = [directives.Stop(reason="a"), directives.Emit(signal=Signal(type="b"))]
     agent = Agent.new("a", state={"own": 1})
-    after, effects = agent.cmd(returning((result, asked)))
+    after, effects = agent.cmd(action_returning((result, asked)))
     assert effects == asked
-    assert after == agent.cmd(returning(result))[0]
+    assert after == agent.cmd(action_returning(result))[0]
 
 
 @action
@@ -168,7 +172,7 @@ def test_every_form_of_an_action_is_understood() -> None:
 
 def test_a_list_runs_in_order_and_the_state_goes_through_it() -> None:
     """Each action sees what those before it left."""
-    agent, effects = Agent.new("a").cmd([count, (count, {"by": 5}), returning({"count": 0}), count])
+    agent, effects = Agent.new("a").cmd([count, (count, {"by": 5}), action_returning({"count": 0}), count])
     assert (agent.state["count"], effects) == (1, [])
 
 
@@ -281,7 +285,7 @@ RESULTS: dict[str, Any] = {
 def test_a_result_that_is_none_is_refused(result: Any) -> None:
     """The state stays as it was, and the error blames the result of the action."""
     agent = Agent.new("a", state={"own": 1})
-    after, effects = agent.cmd(returning(result))
+    after, effects = agent.cmd(action_returning(result))
     error = the_error(effects)
     assert after is agent
     assert (error.context, error.action) == ("result", "returning")
@@ -293,7 +297,7 @@ def test_an_action_can_append_to_the_thread_but_not_shorten_it() -> None:
     before = thread.of(agent)
     rewritten = Thread(id=before.id).append([{"kind": "x"}] * 9)
     for forged in (Thread(id=before.id), Thread(id=before.id, rev=99), rewritten):
-        after, effects = agent.cmd(returning(forged))
+        after, effects = agent.cmd(action_returning(forged))
         assert the_error(effects).field == "state.__thread__"
         assert [entry.kind for entry in thread.slice(after, 0, 1)] == ["a", "b"]
     after, effects = agent.cmd(action(name="note")(cast("Any", lambda ctx: ctx.thread.append({"kind": "c"}))))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import says_what_to_do
+from tests.support.memory import check_remedy
 from tests.support.strategies import data, json_data, lists, maps, names
 
 from omoide import Memory, Space
@@ -36,13 +36,13 @@ memories = st.builds(
 )
 
 
-def read(written: bytes | str) -> Any:
+def decode_frozen(written: bytes | str) -> Any:
     return codec.decode(written, Frozen)
 
 
 def check_round_trip(value: Any) -> None:
     written = codec.encode(value)
-    again = read(written)
+    again = decode_frozen(written)
     assert again == value
     # True is equal to 1 and to 1.0, their words are not.
     assert codec.encode(again) == written
@@ -59,7 +59,7 @@ def test_values_inside_data_come_back_as_values(value: Any, space: Space, memory
     """A space or a memory may lie anywhere in data, also in a set, and is read as what it is."""
     check_round_trip({"at": [value, space, {"deeper": memory}]})
     check_round_trip({"set": frozenset({space, memory})})
-    assert type(read(codec.encode([memory]))[0]) is Memory
+    assert type(decode_frozen(codec.encode([memory]))[0]) is Memory
 
 
 @given(spaces)
@@ -84,10 +84,10 @@ def test_an_offset_of_less_than_a_second_is_not_lost(offset: int) -> None:
     try:
         written = codec.encode([moment])
     except Unsupported as error:
-        says_what_to_do(error)
+        check_remedy(error)
     else:
-        assert read(written) == [moment]
-        assert read(written)[0].utcoffset() == moment.utcoffset()
+        assert decode_frozen(written) == [moment]
+        assert decode_frozen(written)[0].utcoffset() == moment.utcoffset()
 
 
 @given(json_data)
@@ -119,7 +119,7 @@ LOOKALIKES: list[Any] = [
 def test_a_map_that_looks_like_the_codecs_own_stays_a_map(value: Any) -> None:
     """Keys that begin with a dollar are ordinary keys of the user, in data and in metadata."""
     check_round_trip(value)
-    assert read(codec.encode(value)) == value
+    assert decode_frozen(codec.encode(value)) == value
     assert Space.from_json(Space(data=value, metadata={"at": value}).to_json()).data == value
     if isinstance(value, dict):
         assert Space.from_json(Space(metadata=value).to_json()).metadata == value
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(written: bytes | str, mat
     """Broken, foreign or dangerous JSON is one typed error that names the place and what to do."""
     with pytest.raises(Invalid, match=match) as caught:
         Space.from_json(written)
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @pytest.mark.parametrize("written", [None, 5, [], {}, object()])
@@ -204,7 +204,7 @@ def test_only_text_and_bytes_are_read(written: Any) -> None:
     for kind in (Space, Memory):
         with pytest.raises(Invalid) as caught:
             kind.from_json(written)
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_memory_is_checked_when_it_is_read(written: bytes, place: str) -> None
     with pytest.raises(OmoideError) as caught:
         Memory.from_json(written)
     assert place in str(caught.value)
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @given(memories, st.data())
@@ -253,7 +253,7 @@ def test_what_could_not_be_read_is_not_written(value: Any) -> None:
     for attempt in attempts:
         with pytest.raises(Unsupported) as caught:
             attempt()
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
 
 
 WRAPPINGS: dict[str, Callable[[Any], Any]] = {
@@ -274,7 +274,7 @@ def test_data_is_never_nested_too_deeply_to_be_read_again(wrap: Callable[[Any], 
             value = wrap(value)
         written = codec.encode([value])
     except Unsupported as error:
-        says_what_to_do(error)
+        check_remedy(error)
         assert levels > MAX_INPUT_DEPTH // 2
     else:
-        assert codec.encode(read(written)) == written
+        assert codec.encode(decode_frozen(written)) == written

@@ -178,7 +178,7 @@ def test_an_id_generator_makes_the_id_that_is_not_given() -> None:
         Entry.new(fields, id="", id_generator=generate)
 
 
-def raising(prefix: str) -> str:
+def fail_id(prefix: str) -> str:
     raise RuntimeError("no more ids")
 
 
@@ -186,7 +186,7 @@ GENERATORS: dict[str, Any] = {
     "empty": lambda prefix: "",
     "a number": lambda prefix: 5,
     "NUL": lambda prefix: "\0",
-    "raises": raising,
+    "raises": fail_id,
     "text": "text",
     "no function": 7,
 }

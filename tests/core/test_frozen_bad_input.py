@@ -13,7 +13,7 @@ import immutables
 import msgspec
 import pydantic
 import pytest
-from tests.support.memory import says_what_to_do
+from tests.support.memory import check_remedy
 
 from omoide.core import FrozenList, FrozenMap, freeze
 from omoide.core.frozen import MAX_INPUT_DEPTH, check_text, freeze_list, freeze_map
@@ -44,7 +44,7 @@ class Array:
         return [1, 2]
 
 
-def nested(levels: int, wrap: Callable[[Any], Any] = lambda inner: [inner]) -> Any:
+def nest(levels: int, wrap: Callable[[Any], Any] = lambda inner: [inner]) -> Any:
     value: Any = 0
     for _ in range(levels):
         value = wrap(value)
@@ -90,9 +90,9 @@ UNKEEPABLE: dict[str, tuple[Any, str]] = {
     "surrogate-key": ({"\udfff": 2}, "decode the text"),
     "nan-in-set": ({nan}, "None or a string"),
     "contains-itself": (itself(), "flatten"),
-    "deep-list": (nested(MAX_INPUT_DEPTH + 1), "flatten"),
-    "deep-map": (nested(MAX_INPUT_DEPTH + 1, lambda inner: {"a": inner}), "flatten"),
-    "bottomless": (nested(5000), "flatten"),
+    "deep-list": (nest(MAX_INPUT_DEPTH + 1), "flatten"),
+    "deep-map": (nest(MAX_INPUT_DEPTH + 1, lambda inner: {"a": inner}), "flatten"),
+    "bottomless": (nest(5000), "flatten"),
 }
 
 
@@ -102,12 +102,12 @@ def test_what_cannot_be_kept_is_refused_with_its_place_and_a_remedy(value: Any, 
     with pytest.raises(Unsupported, match=remedy) as caught:
         freeze({"a": [0, value]}, "data")
     assert caught.value.path.startswith("data.a[1]")
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 def test_data_may_be_nested_up_to_the_limit() -> None:
     """The deepest data allowed is kept and thawed unharmed."""
-    value = nested(MAX_INPUT_DEPTH)
+    value = nest(MAX_INPUT_DEPTH)
     assert freeze(value).to_python() == value
 
 
@@ -119,7 +119,7 @@ def test_a_map_is_made_from_a_mapping_only(value: Any) -> None:
     for attempt in attempts:
         with pytest.raises(WrongType) as caught:
             attempt(value)
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
     with pytest.raises(TypeError):
         empty | value
 
@@ -142,7 +142,7 @@ def test_a_list_is_made_from_a_sequence_of_items_only(value: Any) -> None:
     with pytest.raises(WrongType) as caught:
         freeze_list(value, "data")
     assert caught.value.field == "data"
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @pytest.mark.parametrize("value", [[1, 2], (1, 2), 5, "text"])
@@ -151,7 +151,7 @@ def test_calling_the_list_type_never_loses_items(value: Any) -> None:
     try:
         made: object = FrozenList(value)
     except Invalid as error:
-        says_what_to_do(error)
+        check_remedy(error)
     else:
         assert made == value
 
@@ -165,5 +165,5 @@ def test_required_text_is_text_with_something_in_it(value: object, error: type[I
     with pytest.raises(error) as caught:
         check_text(value, "title")
     assert caught.value.field == "title"
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
     assert check_text(Word(" x "), "title") == " x "

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import Mind, on_both, says_what_to_do
+from tests.support.memory import Mind, check_remedy, on_both
 from tests.support.strategies import data, keys, maps, names, scramble
 
 from omoide import Agent, Memory, Space, memory
@@ -123,7 +123,7 @@ def test_every_field_of_a_memory_is_checked(
         with pytest.raises(error) as caught:
             attempt()
         assert getattr(caught.value, "field", None) == field
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
 
 
 # Spaces

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.memory import says_what_to_do
+from tests.support.memory import check_remedy
 
 from omoide import Agent, Context, Memory, Space, memory
 from omoide.errors import WrongType
@@ -136,7 +136,7 @@ def test_what_is_no_agent_has_no_memory(operation: str, thing: Any) -> None:
     """Reading and changing anything but an agent is refused, also what has a state of its own."""
     with pytest.raises(WrongType, match="agent must be an Agent") as caught:
         getattr(memory, operation)(thing, *ARGUMENTS[operation])
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 def test_every_operation_is_asked_about_what_is_no_agent() -> None:
@@ -155,5 +155,5 @@ def test_only_a_memory_is_put_into_an_agent(thing: Any) -> None:
         with pytest.raises(TypeError, match="__memory__ must be a Memory") as caught:
             attempt()
         assert isinstance(caught.value, WrongType)
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
     assert BARE.state == {"own": [1]}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.memory import Mind, calling, on_both, refused
+from tests.support.memory import Mind, attempt_to, on_both, refusal_of
 
 from omoide import Agent, Memory, Space, memory
 from omoide.errors import (
@@ -65,7 +65,7 @@ def first(call: Call) -> str:
 )
 def test_a_space_is_named_by_text(mind: Mind, call: Call, name: Any, error: type[OmoideError]) -> None:
     """No change takes a name that is empty, no text, or text that cannot be kept."""
-    wrong = refused(mind, error, calling(call[0], name, *call[1:]), "space name")
+    wrong = refusal_of(mind, error, attempt_to(call[0], name, *call[1:]), "space name")
     assert isinstance(wrong, Invalid)
     assert wrong.field == "space name"
 
@@ -76,15 +76,15 @@ def test_a_space_is_named_by_text(mind: Mind, call: Call, name: Any, error: type
 def test_a_space_is_read_by_its_text(mind: Mind, call: Call, name: Any) -> None:
     """A name of another type is not a space that is missing: the mistake is said aloud."""
     mind = mind.ensure_space("new")
-    refused(mind, WrongType, calling(call[0], name, *call[1:]), "space name must be a string")
+    refusal_of(mind, WrongType, attempt_to(call[0], name, *call[1:]), "space name must be a string")
 
 
 @on_both
 @pytest.mark.parametrize("call", ON_A_NAME, ids=first)
 def test_a_space_that_does_not_exist_is_never_made_by_a_change(mind: Mind, call: Call) -> None:
     """The memory is made where it is missing, custom spaces are not: the message says how to make one."""
-    wrong = refused(
-        mind, NotFound, calling(call[0], "attic", *call[1:]), "'attic' does not exist.*ensure_space"
+    wrong = refusal_of(
+        mind, NotFound, attempt_to(call[0], "attic", *call[1:]), "'attic' does not exist.*ensure_space"
     )
     assert isinstance(wrong, LookupError)
     if isinstance(mind.holder, Agent):
@@ -100,7 +100,7 @@ def test_a_space_that_does_not_exist_is_never_made_by_a_change(mind: Mind, call:
 def test_map_operations_need_a_map_space(mind: Mind, call: Call, name: str) -> None:
     """A list, or other data, has no keys: writing, deleting and reading them is refused."""
     mind = mind.ensure_space("list", [{"id": "i"}]).ensure_space("odd", "text")
-    wrong = refused(mind, WrongSpaceType, calling(call[0], name, *call[1:]), "is not a map space")
+    wrong = refusal_of(mind, WrongSpaceType, attempt_to(call[0], name, *call[1:]), "is not a map space")
     assert isinstance(wrong, WrongSpaceType)
     assert (wrong.space, wrong.expected) == (name, "map")
 
@@ -113,7 +113,7 @@ def test_deleting_a_reserved_space_is_refused_before_any_memory_is_made(
 ) -> None:
     """`world` and `tasks` cannot be deleted, whatever revision is expected; a bare agent stays bare."""
     for options in ({}, {"expected_rev": 0}, {"expected_rev": 99}, {"now": -1}):
-        refused(mind, ReservedSpace, calling(operation, name, **options), "cannot delete reserved")
+        refusal_of(mind, ReservedSpace, attempt_to(operation, name, **options), "cannot delete reserved")
     if mind.holder == BARE:
         assert not memory.has_memory(mind.holder)
 
@@ -152,9 +152,11 @@ def test_a_reserved_space_keeps_its_kind(mind: Mind, name: str, space: Space) ->
     """Neither putting, updating nor constructing turns `world` into a list or `tasks` into a map."""
     kind = "map" if name == "world" else "list"
     for operation in ("put_space", "space_put"):
-        refused(mind, ReservedSpace, calling(operation, name, space), f"change the kind.*{kind}")
+        refusal_of(mind, ReservedSpace, attempt_to(operation, name, space), f"change the kind.*{kind}")
     for operation in ("update_space", "space_update"):
-        refused(mind, ReservedSpace, calling(operation, name, lambda _: space), f"change the kind.*{kind}")
+        refusal_of(
+            mind, ReservedSpace, attempt_to(operation, name, lambda _: space), f"change the kind.*{kind}"
+        )
     with pytest.raises(ReservedSpace):
         Memory.new(spaces={name: space})
 
@@ -192,7 +194,7 @@ UNKEEPABLE: list[tuple[Call, str]] = [
 def test_what_cannot_be_kept_is_refused_at_its_place(mind: Mind, call: Call, place: str) -> None:
     """No operation lets anything in that could not be written down; the path says what is meant."""
     mind = mind.tasks_add("Check", id="t")
-    wrong = refused(mind, Unsupported, calling(*call))
+    wrong = refusal_of(mind, Unsupported, attempt_to(*call))
     assert isinstance(wrong, Unsupported)
     assert wrong.path == place
 
@@ -201,19 +203,21 @@ def test_what_cannot_be_kept_is_refused_at_its_place(mind: Mind, call: Call, pla
 @pytest.mark.parametrize("result", [None, 5, [1], {}, "text", Memory.new(id="m", now=0)])
 def test_an_update_has_to_return_what_it_was_given(mind: Mind, result: Any) -> None:
     """A space for a space, a map for a map; anything else is of the wrong type."""
-    refused(mind, WrongType, calling("update_space", "world", lambda _: result), "result.*a Space")
-    refused(mind, WrongType, calling("put_space", "new", result), "space must be a Space.*new_kv")
+    refusal_of(mind, WrongType, attempt_to("update_space", "world", lambda _: result), "result.*a Space")
+    refusal_of(mind, WrongType, attempt_to("put_space", "new", result), "space must be a Space.*new_kv")
     if result != {}:
-        refused(mind, WrongType, calling("world_update", lambda _: result), "result.*a mapping")
-        refused(mind, WrongType, calling("update_space_data", "world", lambda _: result), "result.*mapping")
+        refusal_of(mind, WrongType, attempt_to("world_update", lambda _: result), "result.*a mapping")
+        refusal_of(
+            mind, WrongType, attempt_to("update_space_data", "world", lambda _: result), "result.*mapping"
+        )
 
 
 @on_both
 def test_an_update_that_forgets_to_return_is_refused(mind: Mind) -> None:
     """An item is not replaced by nothing because a function has no `return`."""
     mind = mind.tasks_add("Check", id="t")
-    attempt = calling("update_in_space", "tasks", "t", lambda _: None)
-    refused(mind, WrongType, attempt, "the result of the update.*return the changed item")
+    attempt = attempt_to("update_in_space", "tasks", "t", lambda _: None)
+    refusal_of(mind, WrongType, attempt, "the result of the update.*return the changed item")
 
 
 @on_both
@@ -221,10 +225,10 @@ def test_an_update_that_forgets_to_return_is_refused(mind: Mind) -> None:
 def test_an_item_is_found_by_what_can_be_an_id(mind: Mind, item_id: Any) -> None:
     """Nothing, an item itself, or what cannot be kept is a mistake, not an id that is unknown."""
     mind = mind.tasks_add("Check", id="t")
-    refused(mind, Invalid, calling("remove_from_space", "tasks", item_id), "item_id")
-    refused(mind, Invalid, calling("update_in_space", "tasks", item_id, lambda item: item), "item_id")
-    refused(mind, Invalid, calling("tasks_complete", item_id), "item_id")
-    refused(mind, Invalid, calling("tasks_remove", item_id), "item_id")
+    refusal_of(mind, Invalid, attempt_to("remove_from_space", "tasks", item_id), "item_id")
+    refusal_of(mind, Invalid, attempt_to("update_in_space", "tasks", item_id, lambda item: item), "item_id")
+    refusal_of(mind, Invalid, attempt_to("tasks_complete", item_id), "item_id")
+    refusal_of(mind, Invalid, attempt_to("tasks_remove", item_id), "item_id")
 
 
 @on_both
@@ -238,7 +242,7 @@ def test_a_change_is_a_function(mind: Mind, change: Any) -> None:
         ("world_update", change),
         ("update_in_space", "tasks", "t", change),
     ):
-        refused(mind, WrongType, calling(*call), "change must be a function")
+        refusal_of(mind, WrongType, attempt_to(*call), "change must be a function")
     with pytest.raises(WrongType, match="change must be a function"):
         memory.update(BARE, change)
 
@@ -250,7 +254,7 @@ def test_an_error_in_a_change_comes_through_and_changes_nothing(mind: Mind) -> N
     before = mind.holder.to_json()
     for call in (("update_space", "world"), ("world_update",), ("update_in_space", "tasks", "t")):
         with pytest.raises(ZeroDivisionError):
-            calling(*call, lambda _: 1 // 0)(mind)
+            attempt_to(*call, lambda _: 1 // 0)(mind)
         assert mind.holder.to_json() == before
 
 
@@ -258,7 +262,7 @@ def test_an_error_in_a_change_comes_through_and_changes_nothing(mind: Mind) -> N
 @pytest.mark.parametrize("index", [None, "0", 1.0, True])
 def test_the_index_of_an_insertion_is_an_int(mind: Mind, index: Any) -> None:
     """Any other index is of the wrong type."""
-    refused(mind, WrongType, calling("insert_in_space", "tasks", index, 1), "index must be an int")
+    refusal_of(mind, WrongType, attempt_to("insert_in_space", "tasks", index, 1), "index must be an int")
 
 
 # Options
@@ -269,7 +273,7 @@ def test_the_index_of_an_insertion_is_an_int(mind: Mind, index: Any) -> None:
 def test_a_moment_is_a_number_of_milliseconds(mind: Mind, now: Any) -> None:
     """`now` is an int from 0 upwards, for every change and for a new memory."""
     for call in (("world_put", "k", 1), ("tasks_add", "x"), ("ensure_space", "new"), ("delete_space", "new")):
-        refused(mind, Invalid, calling(*call, now=now), "now")
+        refusal_of(mind, Invalid, attempt_to(*call, now=now), "now")
     with pytest.raises(Invalid, match="now"):
         Memory.new(now=now)
     with pytest.raises(Invalid, match="now"):
@@ -282,7 +286,7 @@ def test_an_expected_revision_is_an_int(mind: Mind, expected: Any) -> None:
     """What only looks like the revision is refused as the wrong type, not taken for it."""
     mind = mind.world_put("k", 1)
     for option in ("expected_rev", "expected_space_rev"):
-        refused(mind, WrongType, calling("world_put", "k", 2, **{option: expected}), "expected")
+        refusal_of(mind, WrongType, attempt_to("world_put", "k", 2, **{option: expected}), "expected")
 
 
 def test_a_conflict_is_no_mistake_in_what_was_given() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.memory import Mind, calling, on_both, refused
+from tests.support.memory import Mind, attempt_to, on_both, refusal_of
 
 from omoide import Space
 from omoide.errors import Invalid, OmoideError, TooLarge, WrongType
@@ -22,14 +22,14 @@ from omoide.errors import Invalid, OmoideError, TooLarge, WrongType
 )
 def test_a_limit_is_a_number_from_zero(mind: Mind, limits: dict[str, Any], error: type[OmoideError]) -> None:
     """A space is not made with a limit that means nothing."""
-    refused(mind, error, calling("ensure_space", "new", [], **limits), next(iter(limits)))
+    refusal_of(mind, error, attempt_to("ensure_space", "new", [], **limits), next(iter(limits)))
 
 
 @on_both
 def test_a_space_is_not_made_with_more_than_it_may_hold(mind: Mind) -> None:
     """The default of `ensure_space` has to fit the limits that come with it."""
-    refused(mind, TooLarge, calling("ensure_space", "new", [1, 2], max_items=1), "max_items 1.*make 2")
-    refused(mind, TooLarge, calling("ensure_space", "new", {"a": "text"}, max_item_bytes=3), "make 6")
+    refusal_of(mind, TooLarge, attempt_to("ensure_space", "new", [1, 2], max_items=1), "max_items 1.*make 2")
+    refusal_of(mind, TooLarge, attempt_to("ensure_space", "new", {"a": "text"}, max_item_bytes=3), "make 6")
 
 
 LIMITED: list[tuple[Any, dict[str, int], tuple[Any, ...]]] = [
@@ -53,7 +53,7 @@ def test_a_space_does_not_outgrow_its_limits(
 ) -> None:
     """A change beyond a limit is refused and says which, what is allowed, and what it would have made."""
     mind = mind.ensure_space("small", content, **limits)
-    wrong = refused(mind, TooLarge, calling(*call))
+    wrong = refusal_of(mind, TooLarge, attempt_to(*call))
     assert isinstance(wrong, TooLarge)
     assert wrong.limit in (*limits, "max_items")
     assert wrong.actual > wrong.allowed
@@ -64,6 +64,8 @@ def test_within_its_limits_a_space_can_be_changed(mind: Mind) -> None:
     """Replacing, removing and changing items is possible where adding is not; the limits stay."""
     mind = mind.ensure_space("small", {"a": 1}, max_items=1, max_item_bytes=3)
     mind = mind.put_in_space("small", "a", 2).delete_from_space("small", "a").put_in_space("small", "b", 333)
-    refused(mind, TooLarge, calling("put_in_space", "small", "c", 1), "'small' allows max_items 1.*make 2")
-    refused(mind, TooLarge, calling("put_in_space", "small", "b", 4444), "max_item_bytes 3.*make 4")
+    refusal_of(
+        mind, TooLarge, attempt_to("put_in_space", "small", "c", 1), "'small' allows max_items 1.*make 2"
+    )
+    refusal_of(mind, TooLarge, attempt_to("put_in_space", "small", "b", 4444), "max_item_bytes 3.*make 4")
     assert (mind.space("small").max_items, mind.space("small").max_item_bytes) == (1, 3)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import Mind, on_both, refused
+from tests.support.memory import Mind, on_both, refusal_of
 from tests.support.strategies import data, lists
 
 from omoide import Memory, memory
@@ -15,7 +15,7 @@ from omoide.errors import NotFound, WrongSpaceType
 ITEMS: list[Any] = [{"id": "a", "n": 1}, {"id": "b", "n": 1}, "text", {"n": 1}, {"id": "a", "n": 2}]
 
 
-def holding(mind: Mind, items: list[Any]) -> Mind:
+def mind_with(mind: Mind, items: list[Any]) -> Mind:
     made: Mind = mind.ensure_space("items", items)
     return made
 
@@ -26,7 +26,7 @@ def test_an_item_is_appended_at_the_end_and_prepended_at_the_front(
     mind: Mind, items: list[Any], item: Any
 ) -> None:
     """Appending and prepending keep the order of what is there."""
-    mind = holding(mind, items)
+    mind = mind_with(mind, items)
     assert mind.append_to_space("items", item).memory.space("items").data == [*items, item]
     assert mind.prepend_to_space("items", item).memory.space("items").data == [item, *items]
 
@@ -47,14 +47,14 @@ def test_an_item_is_appended_at_the_end_and_prepended_at_the_front(
 )
 def test_an_index_counts_from_either_end(mind: Mind, index: int, result: str) -> None:
     """Past the end appends, −1 appends, −2 is before the last, and before the start is the front."""
-    mind = holding(mind, list("abc")).insert_in_space("items", index, "x")
+    mind = mind_with(mind, list("abc")).insert_in_space("items", index, "x")
     assert mind.data("items") == list(result)
 
 
 @on_both
 def test_items_are_removed_by_id(mind: Mind) -> None:
     """All items of the id go, the others stay in order; items without id are passed over."""
-    mind = holding(mind, ITEMS)
+    mind = mind_with(mind, ITEMS)
     assert mind.remove_from_space("items", "a").data("items") == [ITEMS[1], ITEMS[2], ITEMS[3]]
     assert mind.remove_from_space("items", "b").remove_from_space("items", "a").data("items") == ITEMS[2:4]
 
@@ -68,7 +68,7 @@ def test_items_are_changed_by_id(mind: Mind) -> None:
         seen.append(item)
         return {**item, "n": item["n"] + 10}
 
-    mind = holding(mind, ITEMS).update_in_space("items", "a", up)
+    mind = mind_with(mind, ITEMS).update_in_space("items", "a", up)
     assert seen == [ITEMS[0], ITEMS[4]]
     assert mind.data("items") == [{"id": "a", "n": 11}, *ITEMS[1:4], {"id": "a", "n": 12}]
 
@@ -76,7 +76,7 @@ def test_items_are_changed_by_id(mind: Mind) -> None:
 @on_both
 def test_a_changed_item_is_found_under_its_new_id(mind: Mind) -> None:
     """A change may give an item another id, one that is taken, or turn it into something without one."""
-    mind = holding(mind, ITEMS).update_in_space("items", "a", lambda item: {**item, "id": "b"})
+    mind = mind_with(mind, ITEMS).update_in_space("items", "a", lambda item: {**item, "id": "b"})
     assert mind.remove_from_space("items", "a").memory == mind.memory
     assert mind.remove_from_space("items", "b").data("items") == ITEMS[2:4]
     mind = mind.update_in_space("items", "b", lambda item: item["n"])
@@ -88,7 +88,7 @@ def test_a_changed_item_is_found_under_its_new_id(mind: Mind) -> None:
 @pytest.mark.parametrize("given_", [{"now": 9}, {"expected_rev": 1}, {}])
 def test_an_unknown_id_changes_nothing_at_all(mind: Mind, item_id: str, given_: dict[str, int]) -> None:
     """Neither items nor revisions nor times change, because nothing did."""
-    mind = holding(mind, ITEMS)
+    mind = mind_with(mind, ITEMS)
     assert mind.remove_from_space("items", item_id, **given_).memory == mind.memory
     assert mind.update_in_space("items", item_id, lambda _: 1, **given_).memory == mind.memory
 
@@ -96,14 +96,14 @@ def test_an_unknown_id_changes_nothing_at_all(mind: Mind, item_id: str, given_: 
 @on_both
 def test_an_unknown_id_is_an_error_in_strict_mode(mind: Mind) -> None:
     """`strict` asks for an error instead, which says where to look; a known id is served as ever."""
-    mind = holding(mind, ITEMS)
+    mind = mind_with(mind, ITEMS)
     for attempt in (
         lambda m: m.remove_from_space("items", "x", strict=True),
         lambda m: m.update_in_space("items", "x", lambda _: 1, strict=True),
         lambda m: m.tasks_complete("x", strict=True),
         lambda m: m.tasks_remove("x", strict=True),
     ):
-        refused(mind, NotFound, attempt, "'x' does not exist.*use an id")
+        refusal_of(mind, NotFound, attempt, "'x' does not exist.*use an id")
     assert mind.remove_from_space("items", "a", strict=True).data("items") == ITEMS[1:4]
 
 
@@ -127,9 +127,9 @@ def test_list_operations_need_a_list_space_that_exists(
         return lambda mind: getattr(mind, operation)(space, *args)
 
     mind = mind.ensure_space("odd", "text").ensure_space("board", {})
-    refused(mind, NotFound, on("attic"), "'attic' does not exist")
+    refusal_of(mind, NotFound, on("attic"), "'attic' does not exist")
     for name in ("world", "board", "odd"):
-        refused(mind, WrongSpaceType, on(name), f"space {name!r} is not a list space")
+        refusal_of(mind, WrongSpaceType, on(name), f"space {name!r} is not a list space")
 
 
 @given(st.lists(st.sampled_from("abcde"), max_size=200), st.lists(st.sampled_from("abcde"), max_size=5))

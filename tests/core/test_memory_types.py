@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.memory import says_what_to_do
+from tests.support.memory import check_remedy
 
 from omoide.core import MEMORY_TYPES, entry
 from omoide.errors import NotFound, OmoideError
@@ -78,7 +78,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(ask: Callable[[Any], obj
     """A name that is no type is refused, and the message lists the types."""
     with pytest.raises(NotFound, match="architectural_decision") as caught:
         ask(name)
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @pytest.mark.parametrize("name", [5, None, ["fact"], {}])
@@ -87,7 +87,7 @@ def test_a_type_is_named_by_text(ask: Callable[[Any], object], name: object) -> 
     """What is no text is no type either, and is refused in the same way."""
     with pytest.raises(OmoideError) as caught:
         ask(name)
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 def test_the_table_of_types_cannot_be_changed() -> None:

@@ -15,7 +15,7 @@ from omoide.strategy import Direct, StrategyState
 Config = FrozenMap[str, Any]
 
 
-def mounting(mount: Callable[[Agent, Config], Any], **attributes: Any) -> type[Plugin]:
+def rag_plugin(mount: Callable[[Agent, Config], Any], **attributes: Any) -> type[Plugin]:
     """A plugin called `rag` that is mounted like this."""
     return type("Rag", (Plugin,), {"name": "rag", "mount": lambda self, *given: mount(*given), **attributes})
 
@@ -94,28 +94,28 @@ def test_the_state_is_built_in_a_fixed_order() -> None:
 
 def test_a_slice_starts_with_the_defaults_of_its_schema() -> None:
     """Also where the plugin mounts nothing."""
-    assert Agent.new("a", plugins=[mounting(lambda a, c: None, schema=Slice)]).state == {
+    assert Agent.new("a", plugins=[rag_plugin(lambda a, c: None, schema=Slice)]).state == {
         "rag": {"size": 10, "name": "default"}
     }
 
 
 def test_a_slice_of_the_caller_survives_unless_the_mount_returns_the_same_key() -> None:
     """The mapping of the mount goes over the slice, one level deep."""
-    plugin = mounting(lambda agent, config: {"deep": {"mount": 1}, "new": True})
+    plugin = rag_plugin(lambda agent, config: {"deep": {"mount": 1}, "new": True})
     agent = Agent.new("a", plugins=[plugin], state={"rag": {"deep": {"caller": 1}, "kept": "yes"}})
     assert agent.state["rag"] == {"deep": {"mount": 1}, "new": True, "kept": "yes"}
 
 
 def test_a_mount_that_returns_nothing_changes_nothing() -> None:
     """None leaves no slice behind."""
-    assert Agent.new("a", plugins=[mounting(lambda a, c: None)]).state == {}
+    assert Agent.new("a", plugins=[rag_plugin(lambda a, c: None)]).state == {}
 
 
 def test_a_mount_sees_what_was_mounted_before_it() -> None:
     """And not what comes after."""
     seen: list[set[str]] = []
-    late = mounting(lambda agent, config: seen.append({*agent.state}), name="late")
-    early = mounting(lambda agent, config: {"a": 1}, name="early")
+    late = rag_plugin(lambda agent, config: seen.append({*agent.state}), name="late")
+    early = rag_plugin(lambda agent, config: {"a": 1}, name="early")
     Agent.new("a", plugins=[early, late])
     Agent.new("a", plugins=[late, early])
     assert seen == [{"early"}, set()]
@@ -131,13 +131,13 @@ ANSWERS: dict[str, Callable[[Agent, Config], Any]] = {
 @pytest.mark.parametrize("mount", ANSWERS.values(), ids=ANSWERS)
 def test_a_mount_may_return_the_changed_agent(mount: Callable[[Agent, Config], Any]) -> None:
     """Alone, or together with its slice."""
-    assert memory.world_get(Agent.new("a", plugins=[mounting(mount)]), "a") == 1
+    assert memory.world_get(Agent.new("a", plugins=[rag_plugin(mount)]), "a") == 1
 
 
 def test_a_mount_may_return_the_value_of_the_slot_it_owns() -> None:
     """A replacement of a default plugin starts the agent with a value of its own."""
     mine = Identity.new(profile={"age": 3})
-    plugin = mounting(lambda agent, config: mine, name="own_identity", state_key="__identity__")
+    plugin = rag_plugin(lambda agent, config: mine, name="own_identity", state_key="__identity__")
     assert identity.get(Agent.new("a", default_plugins={"__identity__": plugin})) == mine
 
 
@@ -148,36 +148,36 @@ def test_a_change_of_the_agent_that_is_not_returned_is_discarded() -> None:
         memory.world_put(agent, "lost", 1)
         return {"a": 1}
 
-    assert set(Agent.new("a", plugins=[mounting(mount)]).state) == {"rag"}
+    assert set(Agent.new("a", plugins=[rag_plugin(mount)]).state) == {"rag"}
 
 
 def test_a_mount_cannot_change_who_the_agent_is() -> None:
     """Of a returned agent only the state is taken."""
-    agent = Agent.new("a", id="me", plugins=[mounting(lambda agent, config: Agent.new("b", id="other"))])
+    agent = Agent.new("a", id="me", plugins=[rag_plugin(lambda agent, config: Agent.new("b", id="other"))])
     assert (agent.id, agent.name, agent.definition.name) == ("me", "a", "a")
 
 
 def test_a_mount_may_write_into_the_thread() -> None:
     """The log may begin with the mount."""
-    agent = Agent.new("a", plugins=[mounting(lambda agent, config: thread.append(agent, {"kind": "note"}))])
+    agent = Agent.new("a", plugins=[rag_plugin(lambda agent, config: thread.append(agent, {"kind": "note"}))])
     assert [entry.kind for entry in thread.entries(agent)] == ["note"]
 
 
 def test_a_mount_gets_the_frozen_configuration() -> None:
     """As it was given, with nothing to change behind the plugin's back."""
     seen: list[Any] = []
-    Agent.new("a", plugins=[(mounting(lambda agent, config: seen.append(config)), {"list": [1]})])
+    Agent.new("a", plugins=[(rag_plugin(lambda agent, config: seen.append(config)), {"list": [1]})])
     assert seen == [{"list": [1]}]
     assert isinstance(seen[0], FrozenMap)
 
 
 def test_now_is_the_time_of_the_mount() -> None:
     """What a mount stamps is stamped with the time the agent is made at."""
-    made = memory.of(Agent.new("a", plugins=[mounting(lambda agent, config: memory.ensure(agent))], now=77))
+    made = memory.of(Agent.new("a", plugins=[rag_plugin(lambda agent, config: memory.ensure(agent))], now=77))
     assert (made.created_at, made.updated_at) == (77, 77)
 
 
-def raising(agent: Agent, config: Config) -> Any:
+def fail_mount(agent: Agent, config: Config) -> Any:
     """A mount that fails."""
     raise RuntimeError("no connection")
 
@@ -188,7 +188,7 @@ def with_key(key: str, value: Any) -> Callable[[Agent, Config], Agent]:
 
 
 FAILURES: dict[str, tuple[Callable[[Agent, Config], Any], str]] = {
-    "raises": (raising, "no connection"),
+    "raises": (fail_mount, "no connection"),
     "returns a number": (lambda agent, config: 5, "mapping"),
     "returns text": (lambda agent, config: "slice", "mapping"),
     "returns a list": (lambda agent, config: [1], "mapping"),
@@ -212,7 +212,7 @@ FAILURES: dict[str, tuple[Callable[[Agent, Config], Any], str]] = {
 def test_a_mount_that_fails_makes_no_agent(mount: Callable[[Agent, Config], Any], told: str) -> None:
     """The error names the plugin and what went wrong, and keeps the cause."""
     with pytest.raises(MountFailed, match=f"(?s)Plugin mount failed.*'rag'.*{told}") as raised:
-        Agent.new("a", state={"own": 1}, plugins=[mounting(mount)])
+        Agent.new("a", state={"own": 1}, plugins=[rag_plugin(mount)])
     assert raised.value.plugin == "rag"
     assert raised.value.__cause__ is not None
 
@@ -228,13 +228,13 @@ def test_a_caller_cannot_start_a_slot_with_something_else() -> None:
 def test_a_caller_cannot_start_a_slice_with_something_else(slice: Any) -> None:
     """A slice with a schema is a map."""
     with pytest.raises(OmoideError, match="rag"):
-        Agent.new("a", plugins=[mounting(lambda a, c: None, schema=Slice)], state={"rag": slice})
+        Agent.new("a", plugins=[rag_plugin(lambda a, c: None, schema=Slice)], state={"rag": slice})
 
 
 def test_the_failure_of_an_inner_agent_is_not_wrapped_twice() -> None:
     """A plugin that makes agents of its own reports the plugin that really failed."""
-    inner = mounting(raising, name="inner")
-    outer = mounting(lambda agent, config: cast("Any", Agent.new("b", plugins=[inner])), name="outer")
+    inner = rag_plugin(fail_mount, name="inner")
+    outer = rag_plugin(lambda agent, config: cast("Any", Agent.new("b", plugins=[inner])), name="outer")
     with pytest.raises(MountFailed) as raised:
         Agent.new("a", plugins=[outer])
     assert raised.value.plugin == "inner"

@@ -49,7 +49,7 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def recorded() -> Iterator[Recorded]:
+def recorder() -> Iterator[Recorded]:
     found = Recorded()
     with observe.use_provider(found.provider):
         yield found
@@ -63,28 +63,28 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_a_span_says_what_is_done(recorded: Recorded) -> None:
+def test_a_span_says_what_is_done(recorder: Recorded) -> None:
     """Its name is the operation, and what the caller says has the names of the conventions."""
     with observe.span("search_memory", agent_id="ada", conversation_id="s", store_id="memory://") as span:
         span.set(record_count=3, record_id=None)
-    assert recorded.only().name == "search_memory"
-    assert recorded.attributes() == {
+    assert recorder.only().name == "search_memory"
+    assert recorder.attributes() == {
         "gen_ai.operation.name": "search_memory",
         "gen_ai.agent.id": "ada",
         "gen_ai.conversation.id": "s",
         "gen_ai.memory.store.id": "memory://",
         "gen_ai.memory.record.count": 3,
     }
-    assert recorded.only().status.status_code is StatusCode.UNSET
+    assert recorder.only().status.status_code is StatusCode.UNSET
 
 
 @pytest.mark.parametrize("operation", get_args(observe.Operation))
-def test_every_operation_has_its_kind(recorded: Recorded, operation: observe.Operation) -> None:
+def test_every_operation_has_its_kind(recorder: Recorded, operation: observe.Operation) -> None:
     """A model is asked as a client; all else happens inside."""
     with observe.span(operation):
         pass
-    assert recorded.only().name == operation
-    assert recorded.only().kind is (SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL)
+    assert recorder.only().name == operation
+    assert recorder.only().kind is (SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_every_operation_has_its_kind(recorded: Recorded, operation: observe.Ope
     ],
 )
 def test_agents_models_and_tools_are_named(
-    recorded: Recorded, operation: observe.Operation, attributes: Any, name: str
+    recorder: Recorded, operation: observe.Operation, attributes: Any, name: str
 ) -> None:
     """What was given as the name, or else what the attributes say; memory operations have no other name."""
     with observe.span(operation, **attributes):
         pass
-    assert recorded.only().name == name
+    assert recorder.only().name == name
 
 
 def test_every_attribute_has_a_name_and_a_type() -> None:
@@ -117,7 +117,7 @@ def test_every_attribute_has_a_name_and_a_type() -> None:
     assert all(name.startswith("gen_ai.") for name in names.values())
 
 
-def test_spans_nest(recorded: Recorded) -> None:
+def test_spans_nest(recorder: Recorded) -> None:
     """A span inside another is its child, and one after it is not."""
     with observe.span("invoke_agent", agent_name="Ada"):
         with observe.span("search_memory"):
@@ -126,7 +126,7 @@ def test_spans_nest(recorded: Recorded) -> None:
             pass
     with observe.span("create_memory"):
         pass
-    spans = {span.name: span for span in recorded.spans()}
+    spans = {span.name: span for span in recorder.spans()}
     ids = {span.context.span_id: name for name, span in spans.items() if span.context}
     parents = {name: ids[span.parent.span_id] if span.parent else None for name, span in spans.items()}
     assert parents == {
@@ -138,19 +138,19 @@ def test_spans_nest(recorded: Recorded) -> None:
     }
 
 
-def test_spans_of_the_program_are_above_and_below(recorded: Recorded) -> None:
+def test_spans_of_the_program_are_above_and_below(recorder: Recorded) -> None:
     """Ours stand between those of the caller and those of whatever is called."""
-    tracer = recorded.provider.get_tracer("program")
+    tracer = recorder.provider.get_tracer("program")
     with tracer.start_as_current_span("outer"), observe.span("chat"), tracer.start_as_current_span("inner"):
         pass
-    inner, ours, outer = recorded.spans()
+    inner, ours, outer = recorder.spans()
     assert inner.parent == ours.context
     assert ours.parent == outer.context
     assert ours.instrumentation_scope is not None
     assert ours.instrumentation_scope.name == "omoide"
 
 
-async def test_tasks_and_threads_keep_their_spans_apart(recorded: Recorded) -> None:
+async def test_tasks_and_threads_keep_their_spans_apart(recorder: Recorded) -> None:
     """Each task has its own open span, and what is done for it in a thread is below that one."""
 
     async def turn(name: str) -> None:
@@ -166,7 +166,7 @@ async def test_tasks_and_threads_keep_their_spans_apart(recorded: Recorded) -> N
     async with anyio.create_task_group() as tasks:
         for name in "abc":
             tasks.start_soon(turn, name)
-    spans = {span.context.span_id: span for span in recorded.spans() if span.context}
+    spans = {span.context.span_id: span for span in recorder.spans() if span.context}
     inner = [span for span in spans.values() if span.parent]
     assert len(inner) == 3
     for span in inner:
@@ -176,27 +176,27 @@ async def test_tasks_and_threads_keep_their_spans_apart(recorded: Recorded) -> N
 
 
 @pytest.mark.parametrize("error", [ValueError(SECRET), KeyboardInterrupt(SECRET), StopIteration(SECRET)])
-def test_an_error_is_named_and_not_quoted(recorded: Recorded, error: BaseException) -> None:
+def test_an_error_is_named_and_not_quoted(recorder: Recorded, error: BaseException) -> None:
     """The span fails with the class of the error, which goes on its way unchanged."""
     with pytest.raises(type(error)) as caught, observe.span("execute_tool", tool_name="open"):
         raise error
     assert caught.value is error
-    span = recorded.only()
-    assert recorded.attributes()["error.type"] == type(error).__name__
+    span = recorder.only()
+    assert recorder.attributes()["error.type"] == type(error).__name__
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
     assert span.events == ()
     assert SECRET not in span.to_json()
 
 
-async def test_work_that_is_cancelled_is_told(recorded: Recorded) -> None:
+async def test_work_that_is_cancelled_is_told(recorder: Recorded) -> None:
     """A span whose task was cancelled has ended, as a failure."""
     with anyio.CancelScope() as scope, observe.span("chat"):
         scope.cancel()
         await anyio.lowlevel.checkpoint()
-    assert recorded.attributes()["error.type"] == "CancelledError"
+    assert recorder.attributes()["error.type"] == "CancelledError"
 
 
-def test_a_stream_that_is_left_early_is_no_error(recorded: Recorded) -> None:
+def test_a_stream_that_is_left_early_is_no_error(recorder: Recorded) -> None:
     """Whoever has heard enough closes it; the span ends well."""
 
     def words() -> Iterator[str]:
@@ -207,10 +207,10 @@ def test_a_stream_that_is_left_early_is_no_error(recorded: Recorded) -> None:
     stream = words()
     assert next(stream) == "one"
     stream.close()  # type: ignore[attr-defined]
-    assert recorded.only().status.status_code is StatusCode.UNSET
+    assert recorder.only().status.status_code is StatusCode.UNSET
 
 
-def test_no_content_is_recorded_unasked(recorded: Recorded) -> None:
+def test_no_content_is_recorded_unasked(recorder: Recorded) -> None:
     """Neither at the start nor later, and what would make it is not even called."""
 
     def never() -> str:
@@ -219,20 +219,20 @@ def test_no_content_is_recorded_unasked(recorded: Recorded) -> None:
     said: Any = {"query_text": never, "records": [{"content": SECRET}], "input_messages": never}
     with observe.span("search_memory", **said) as span:
         span.set(output_messages=[SECRET], record_count=1)
-    assert recorded.attributes() == {
+    assert recorder.attributes() == {
         "gen_ai.operation.name": "search_memory",
         "gen_ai.memory.record.count": 1,
     }
-    assert SECRET not in recorded.only().to_json()
+    assert SECRET not in recorder.only().to_json()
 
 
-def test_content_is_recorded_when_asked_for(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_is_recorded_when_asked_for(recorder: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text as it is and all else as JSON, given or made by a function; None says nothing."""
     monkeypatch.setenv(observe.CAPTURE_CONTENT_ENV, "true")
     with observe.span("search_memory", query_text="Tea?", input_messages=None) as span:
         span.set(records=lambda: [{"id": "a", "content": "Grüße", "score": 0.5}])
         span.set(output_messages=freeze([{"role": "user", "parts": [1, None]}]))
-    attributes = recorded.attributes()
+    attributes = recorder.attributes()
     assert attributes["gen_ai.memory.query.text"] == "Tea?"
     assert json.loads(attributes["gen_ai.memory.records"]) == [{"id": "a", "content": "Grüße", "score": 0.5}]
     assert json.loads(attributes["gen_ai.output.messages"]) == [{"role": "user", "parts": [1, None]}]
@@ -240,13 +240,13 @@ def test_content_is_recorded_when_asked_for(recorded: Recorded, monkeypatch: pyt
 
 
 def test_content_that_json_has_no_form_for_is_printed(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tracing does not fail over a value."""
     monkeypatch.setenv(observe.CAPTURE_CONTENT_ENV, "1")
     with observe.span("chat", input_messages=[{"value": Recorded, "many": {1: range(2)}}]):
         pass
-    (shown,) = json.loads(recorded.attributes()["gen_ai.input.messages"])
+    (shown,) = json.loads(recorder.attributes()["gen_ai.input.messages"])
     assert shown == {"value": str(Recorded), "many": {"1": [0, 1]}}
 
 
@@ -287,7 +287,7 @@ def test_a_span_that_is_not_sampled_makes_no_content(monkeypatch: pytest.MonkeyP
         span.set(output_messages=never)
 
 
-def test_the_provider_in_use_can_change(recorded: Recorded) -> None:
+def test_the_provider_in_use_can_change(recorder: Recorded) -> None:
     """A block may record elsewhere, and afterwards everything goes where it went before."""
     other = Recorded()
     with observe.span("chat"):
@@ -296,7 +296,7 @@ def test_the_provider_in_use_can_change(recorded: Recorded) -> None:
         pass
     with observe.span("create_memory"):
         pass
-    assert [span.name for span in recorded.spans()] == ["chat", "create_memory"]
+    assert [span.name for span in recorder.spans()] == ["chat", "create_memory"]
     assert [span.name for span in other.spans()] == ["execute_tool"]
 
 

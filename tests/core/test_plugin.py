@@ -48,7 +48,7 @@ class Full(Plugin):
         return [("web.fetch", fetch), (config.get("pattern", "web.other"), "fetch", 5)]
 
 
-def declared(**attributes: Any) -> Plugin:
+def make_plugin(**attributes: Any) -> Plugin:
     """A plugin of a class with these attributes."""
     return cast("Plugin", type("Declared", (Plugin,), {"name": "declared", **attributes})())
 
@@ -136,9 +136,9 @@ def test_a_duplicate_is_refused(twice: list[Any]) -> None:
 def test_two_plugins_cannot_own_one_key() -> None:
     """Not one of theirs, and not a default plugin's."""
     with pytest.raises(InvalidDefinition, match=r"'web'.*'other'|'other'.*'web'"):
-        Definition.new("a", plugins=[Web, declared(name="other", state_key="web")])
+        Definition.new("a", plugins=[Web, make_plugin(name="other", state_key="web")])
     with pytest.raises(InvalidDefinition, match="__memory__"):
-        Definition.new("a", plugins=[declared(state_key="__memory__")])
+        Definition.new("a", plugins=[make_plugin(state_key="__memory__")])
 
 
 def test_a_plugin_cannot_own_a_key_of_the_agents_schema() -> None:
@@ -163,7 +163,7 @@ def test_a_plugin_cannot_own_a_key_of_the_agents_schema() -> None:
 )
 def test_a_requirement_is_met(requires: str, config: dict[str, Any], others: list[Any]) -> None:
     """By configuration, by another plugin wherever it stands, or by an installed package."""
-    kind = type(declared(requires=(requires,)))
+    kind = type(make_plugin(requires=(requires,)))
     Definition.new("a", plugins=[kind(config), *others])
     Definition.new("a", plugins=[*others, kind(config)])
 
@@ -183,7 +183,7 @@ def test_a_requirement_is_met(requires: str, config: dict[str, Any], others: lis
 def test_a_requirement_that_is_not_met_is_named(requires: str) -> None:
     """The definition fails with what to do about it."""
     with pytest.raises(InvalidDefinition, match=requires) as raised:
-        Definition.new("a", plugins=[declared(requires=(requires,))])
+        Definition.new("a", plugins=[make_plugin(requires=(requires,))])
     assert raised.value.remedy
 
 
@@ -222,7 +222,7 @@ def test_an_action_cannot_leave_a_slice_unlike_the_plugins_schema() -> None:
     def spoil(ctx: Context, value: Any) -> dict[str, Any]:
         return {"tally": {"n": value}}
 
-    agent = Agent.new("a", plugins=[declared(name="tally", schema=Tally)])
+    agent = Agent.new("a", plugins=[make_plugin(name="tally", schema=Tally)])
     after, (error,) = agent.cmd((spoil, {"value": "many"}))
     assert isinstance(error, directives.Error)
     assert (error.context, error.field) == ("result", "state.tally.n")
@@ -230,7 +230,7 @@ def test_an_action_cannot_leave_a_slice_unlike_the_plugins_schema() -> None:
     assert agent.cmd((spoil, {"value": 3}))[0].state["tally"] == {"n": 3}
 
 
-def raising(self: Plugin, config: Any) -> Any:
+def fail_router(self: Plugin, config: Any) -> Any:
     """A router that raises."""
     raise RuntimeError("router broke")
 
@@ -261,7 +261,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "requires": {"requires": 5},
     "requirement that is no text": {"requires": [5]},
     "singleton": {"singleton": "yes"},
-    "router that raises": {"router": raising},
+    "router that raises": {"router": fail_router},
     "router that answers nothing": {"router": lambda self, config: None},
     "route that is none": {"router": lambda self, config: [5]},
     "route with a bad pattern": {"router": lambda self, config: [("a..b", fetch)]},
@@ -274,7 +274,7 @@ WRONG: dict[str, dict[str, Any]] = {
 def test_a_plugin_declared_wrongly_is_refused(attributes: dict[str, Any]) -> None:
     """Every attribute is checked before the plugin is used, and the error says what to do."""
     with pytest.raises(Invalid) as raised:
-        Definition.new("a", plugins=[declared(**attributes)])
+        Definition.new("a", plugins=[make_plugin(**attributes)])
     assert raised.value.remedy
 
 
@@ -301,4 +301,4 @@ def test_a_plugin_given_wrongly_is_refused(mistake: Callable[[], object]) -> Non
 def test_tags_as_text_are_a_wrong_type() -> None:
     """A string is not read letter by letter."""
     with pytest.raises(WrongType, match="capabilities"):
-        declared(capabilities="memory")
+        make_plugin(capabilities="memory")

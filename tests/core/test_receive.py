@@ -25,12 +25,12 @@ def note_type(ctx: Context) -> dict[str, Any]:
     return {"noted": [*ctx.state.get("noted", ()), ctx.signal.type]}
 
 
-def noting(text: str) -> tuple[Any, dict[str, Any]]:
+def note_target(text: str) -> tuple[Any, dict[str, Any]]:
     """A target that leaves its mark."""
     return note, {"text": text}
 
 
-def noted(outcome: tuple[Agent, list[Directive]]) -> list[Any]:
+def notes_of(outcome: tuple[Agent, list[Directive]]) -> list[Any]:
     """The marks that were left, where nothing went wrong."""
     agent, effects = outcome
     assert effects == []
@@ -44,7 +44,7 @@ def the_error(effects: list[Directive]) -> directives.Error:
     return error
 
 
-def watching(handle: Callable[[Signal, Context], Any], **attributes: Any) -> type[Plugin]:
+def watcher_plugin(handle: Callable[[Signal, Context], Any], **attributes: Any) -> type[Plugin]:
     """A plugin that looks at signals."""
     members = {"name": "watching", "handle_signal": lambda self, *given: handle(*given), **attributes}
     return type("Watching", (Plugin,), members)
@@ -53,26 +53,26 @@ def watching(handle: Callable[[Signal, Context], Any], **attributes: Any) -> typ
 def test_a_signal_runs_the_action_its_type_is_routed_to() -> None:
     """Its data become the parameters."""
     agent = Agent.new("a", routes=[("sensor.reading", note)])
-    assert noted(receive(agent, Signal(type="sensor.reading", data={"text": "22"}))) == ["22"]
+    assert notes_of(receive(agent, Signal(type="sensor.reading", data={"text": "22"}))) == ["22"]
 
 
 def test_data_that_are_no_map_are_one_parameter() -> None:
     """A list, text or number is passed as `data`; no data are no parameters."""
     agent = Agent.new("a", routes=[("a", note)])
-    assert noted(receive(agent, Signal(type="a", data=[1]))) == [[1]]
-    assert noted(receive(agent, Signal(type="a", data="x"))) == ["x"]
-    assert noted(receive(agent, Signal(type="a"))) == [None]
+    assert notes_of(receive(agent, Signal(type="a", data=[1]))) == [[1]]
+    assert notes_of(receive(agent, Signal(type="a", data="x"))) == ["x"]
+    assert notes_of(receive(agent, Signal(type="a"))) == [None]
 
 
 def test_data_that_the_action_does_not_know_do_not_break_it() -> None:
     """A sender may add fields; the action takes those it knows, which are checked as ever."""
     agent = Agent.new("a", actions=[note], routes=[("a", note), ("b", "note"), ("c", note_type)])
     for kind in ("a", "b"):
-        assert noted(receive(agent, Signal(type=kind, data={"text": "22", "unit": "C"}))) == ["22"]
+        assert notes_of(receive(agent, Signal(type=kind, data={"text": "22", "unit": "C"}))) == ["22"]
         after, effects = receive(agent, Signal(type=kind, data={"text": 22, "unit": "C"}))
         assert after is agent
         assert the_error(effects).field == "text"
-    assert noted(receive(agent, Signal(type="c", data=[1]))) == ["c"]
+    assert notes_of(receive(agent, Signal(type="c", data=[1]))) == ["c"]
 
 
 def test_a_route_to_an_action_that_nobody_offers_is_an_error() -> None:
@@ -84,33 +84,33 @@ def test_a_route_to_an_action_that_nobody_offers_is_an_error() -> None:
 def test_a_target_with_parameters_of_its_own_ignores_the_data() -> None:
     """And a name is as good as the action."""
     agent = Agent.new("a", actions=[note], routes=[("a", ("note", {"text": "own"}))])
-    assert noted(receive(agent, Signal(type="a", data={"text": "signal"}))) == ["own"]
+    assert notes_of(receive(agent, Signal(type="a", data={"text": "signal"}))) == ["own"]
 
 
 def test_the_action_finds_the_signal_in_its_context() -> None:
     """The whole signal, not only its data."""
-    assert noted(receive(Agent.new("a", routes=[("**", note_type)]), Signal(type="x.y"))) == ["x.y"]
+    assert notes_of(receive(Agent.new("a", routes=[("**", note_type)]), Signal(type="x.y"))) == ["x.y"]
 
 
 def test_all_matching_routes_run_and_the_state_goes_through_them() -> None:
     """The more specific first, then the higher priority, then the earlier."""
     routes: list[Any] = [
-        ("**", noting("any"), 100),
-        ("a.*", noting("one")),
-        ("a.b", noting("late")),
-        ("a.b", noting("early"), 1),
-        ("a.b", noting("later")),
-        ("a.c", noting("other")),
+        ("**", note_target("any"), 100),
+        ("a.*", note_target("one")),
+        ("a.b", note_target("late")),
+        ("a.b", note_target("early"), 1),
+        ("a.b", note_target("later")),
+        ("a.c", note_target("other")),
     ]
     agent = Agent.new("a", routes=routes)
-    assert noted(receive(agent, Signal(type="a.b"))) == ["early", "late", "later", "one", "any"]
+    assert notes_of(receive(agent, Signal(type="a.b"))) == ["early", "late", "later", "one", "any"]
 
 
 class Routing(Direct):
     """A strategy with a route of its own."""
 
     def signal_routes(self) -> list[Any]:
-        return [("a", ("strategy_cmd", noting("strategy")))]
+        return [("a", ("strategy_cmd", note_target("strategy")))]
 
 
 class Routed(Plugin):
@@ -119,20 +119,20 @@ class Routed(Plugin):
     name = "routed"
 
     def router(self, config: FrozenMap[str, Any]) -> list[Any]:
-        return [("a", noting("plugin")), ("routed.b", noting("full type"))]
+        return [("a", note_target("plugin")), ("routed.b", note_target("full type"))]
 
 
 def test_routes_of_strategy_agent_and_plugin_run_in_this_order() -> None:
     """Their priorities are 50, 0 and −10, wherever they were declared."""
-    agent = Agent.new("a", plugins=[Routed], routes=[("a", noting("agent"))], strategy=Routing())
-    assert noted(receive(agent, Signal(type="a"))) == ["strategy", "agent", "plugin"]
+    agent = Agent.new("a", plugins=[Routed], routes=[("a", note_target("agent"))], strategy=Routing())
+    assert notes_of(receive(agent, Signal(type="a"))) == ["strategy", "agent", "plugin"]
     assert [route.priority for route in agent.definition.routes] == [50, 0, -10, -10]
 
 
 def test_routes_of_a_plugin_name_full_types() -> None:
     """Nothing is prefixed."""
     agent = Agent.new("a", plugins=[Routed])
-    assert noted(receive(agent, Signal(type="routed.b"))) == ["full type"]
+    assert notes_of(receive(agent, Signal(type="routed.b"))) == ["full type"]
     assert the_error(receive(agent, Signal(type="routed.routed.b"))[1]).context == "routing"
 
 
@@ -151,33 +151,37 @@ def test_the_stop_signal_needs_no_route() -> None:
     stop = Signal(type="jido.agent.stop")
     _, effects = receive(Agent.new("a"), stop)
     assert [type(effect) for effect in effects] == [directives.Stop]
-    assert noted(receive(Agent.new("a", routes=[("jido.agent.stop", noting("mine"))]), stop)) == ["mine"]
+    assert notes_of(receive(Agent.new("a", routes=[("jido.agent.stop", note_target("mine"))]), stop)) == [
+        "mine"
+    ]
 
 
 def test_a_plugin_may_let_a_signal_pass() -> None:
     """None means: go on."""
-    agent = Agent.new("a", plugins=[watching(lambda signal, ctx: None)], routes=[("a", noting("routed"))])
-    assert noted(receive(agent, Signal(type="a"))) == ["routed"]
+    agent = Agent.new(
+        "a", plugins=[watcher_plugin(lambda signal, ctx: None)], routes=[("a", note_target("routed"))]
+    )
+    assert notes_of(receive(agent, Signal(type="a"))) == ["routed"]
 
 
 def test_a_plugin_may_rewrite_a_signal() -> None:
     """Routes, context and the plugins after it see the new one."""
     seen: list[str] = []
-    first = watching(lambda signal, ctx: Signal(type="new", data=signal.data), name="first")
-    second = watching(lambda signal, ctx: seen.append(signal.type), name="second")
+    first = watcher_plugin(lambda signal, ctx: Signal(type="new", data=signal.data), name="first")
+    second = watcher_plugin(lambda signal, ctx: seen.append(signal.type), name="second")
     agent = Agent.new("a", plugins=[first, second], routes=[("old", note), ("new", note_type)])
     outcome = receive(agent, Signal(type="old"))
-    assert noted(outcome) == ["new"]
+    assert notes_of(outcome) == ["new"]
     assert seen == ["new"]
 
 
 def test_a_plugin_may_run_another_action_instead_of_the_routes() -> None:
     """In any form that `cmd` takes; later plugins are not asked."""
     seen: list[str] = []
-    first = watching(lambda signal, ctx: [noting("instead"), note_type], name="first")
-    second = watching(lambda signal, ctx: seen.append(signal.type), name="second")
-    agent = Agent.new("a", plugins=[first, second], routes=[("a", noting("routed"))])
-    assert noted(receive(agent, Signal(type="a"))) == ["instead", "a"]
+    first = watcher_plugin(lambda signal, ctx: [note_target("instead"), note_type], name="first")
+    second = watcher_plugin(lambda signal, ctx: seen.append(signal.type), name="second")
+    agent = Agent.new("a", plugins=[first, second], routes=[("a", note_target("routed"))])
+    assert notes_of(receive(agent, Signal(type="a"))) == ["instead", "a"]
     assert seen == []
 
 
@@ -187,7 +191,7 @@ def test_a_plugin_that_raises_stops_the_signal() -> None:
     def refuse(signal: Signal, ctx: Context) -> None:
         raise PermissionError("not from outside")
 
-    agent = Agent.new("a", plugins=[watching(refuse)], routes=[("a", note)])
+    agent = Agent.new("a", plugins=[watcher_plugin(refuse)], routes=[("a", note)])
     after, effects = receive(agent, Signal(type="a"))
     error = the_error(effects)
     assert after is agent
@@ -197,7 +201,7 @@ def test_a_plugin_that_raises_stops_the_signal() -> None:
 
 def test_a_plugin_that_answers_nonsense_changes_nothing() -> None:
     """What is no action is an error of normalizing."""
-    agent = Agent.new("a", plugins=[watching(lambda signal, ctx: 5)], routes=[("a", note)])
+    agent = Agent.new("a", plugins=[watcher_plugin(lambda signal, ctx: 5)], routes=[("a", note)])
     after, effects = receive(agent, Signal(type="a"))
     assert after is agent
     assert the_error(effects).context == "normalize"
@@ -206,17 +210,17 @@ def test_a_plugin_that_answers_nonsense_changes_nothing() -> None:
 def test_patterns_gate_the_hook_and_not_the_routes() -> None:
     """A plugin is asked about the types it names, and `*` stands for one segment there as everywhere."""
     seen: list[str] = []
-    plugin = watching(lambda signal, ctx: seen.append(signal.type), signal_patterns=("a.*", "b.**"))
+    plugin = watcher_plugin(lambda signal, ctx: seen.append(signal.type), signal_patterns=("a.*", "b.**"))
     agent = Agent.new("a", plugins=[plugin], routes=[("**", note_type)])
     for kind in ("a", "a.x", "a.x.y", "b", "b.x.y", "c"):
-        assert noted(receive(agent, Signal(type=kind))) == [kind]
+        assert notes_of(receive(agent, Signal(type=kind))) == [kind]
     assert seen == ["a.x", "b", "b.x.y"]
 
 
 def test_a_plugin_sees_the_agent_and_the_signal() -> None:
     """Its context is that of the agent before anything ran."""
     seen: list[Any] = []
-    plugin = watching(lambda signal, ctx: seen.append((ctx.state["own"], ctx.signal)))
+    plugin = watcher_plugin(lambda signal, ctx: seen.append((ctx.state["own"], ctx.signal)))
     signal = Signal(type="a")
     receive(Agent.new("a", state={"own": 1}, plugins=[plugin], routes=[("a", note)]), signal)
     assert seen == [(1, signal)]
@@ -229,7 +233,7 @@ def test_a_failing_route_does_not_stop_the_next() -> None:
     def fail(ctx: Context) -> None:
         raise ValueError("it broke")
 
-    routes = [("a", noting("first")), ("a", (fail, {})), ("a", noting("last"))]
+    routes = [("a", note_target("first")), ("a", (fail, {})), ("a", note_target("last"))]
     agent, effects = receive(Agent.new("a", routes=routes), Signal(type="a"))
     assert agent.state["noted"] == ["first", "last"]
     assert the_error(effects).action == "fail"
@@ -249,7 +253,7 @@ def test_directives_of_all_routes_come_in_order() -> None:
 def test_now_is_the_time_of_everything_a_signal_sets_off() -> None:
     """In hooks and in actions alike."""
     times: list[int] = []
-    plugin = watching(lambda signal, ctx: times.append(ctx.memory.created_at))
+    plugin = watcher_plugin(lambda signal, ctx: times.append(ctx.memory.created_at))
 
     @action
     def remember(ctx: Context) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import Mind, on_both, refused
+from tests.support.memory import Mind, on_both, refusal_of
 
 from omoide import Agent, Memory, Space, clock, memory
 from omoide.errors import Conflict, OmoideError
@@ -14,7 +14,7 @@ from omoide.testing import FrozenClock
 Call = tuple[Any, ...]
 
 
-def prepared(mind: Mind) -> Mind:
+def prepare_mind(mind: Mind) -> Mind:
     """A mind with content in every space: container at 4, `world` and `tasks` at 1, `list` and `map` at 0."""
     mind = mind.ensure_space("list", [{"id": "i"}], now=10).ensure_space("map", {"k": 1}, now=10)
     done: Mind = mind.world_put("k", 1, now=10).tasks_add("Check", id="t", now=10)
@@ -81,18 +81,18 @@ NOTHING_NEW: list[Call] = [
 ]
 
 
-def named(call: Any) -> str:
+def call_name(call: Any) -> str:
     parts = [str(part) for part in call if isinstance(part, (str, list))]
     return call if isinstance(call, str) else "-".join(parts)
 
 
 @on_both
-@pytest.mark.parametrize(("space", "call"), CHANGES, ids=named)
+@pytest.mark.parametrize(("space", "call"), CHANGES, ids=call_name)
 def test_a_change_in_a_space_counts_in_the_space_and_in_the_container(
     mind: Mind, space: str, call: Call
 ) -> None:
     """Both go up by one and the time is now; the other spaces stay where they were."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     after = apply(mind, call, now=20)
     before = mind.revs()
     assert after.revs() == {**before, "": before[""] + 1, space: before[space] + 1}
@@ -100,10 +100,10 @@ def test_a_change_in_a_space_counts_in_the_space_and_in_the_container(
 
 
 @on_both
-@pytest.mark.parametrize("call", OF_THE_CONTAINER, ids=named)
+@pytest.mark.parametrize("call", OF_THE_CONTAINER, ids=call_name)
 def test_making_and_deleting_a_space_counts_in_the_container(mind: Mind, call: Call) -> None:
     """The container goes up by one, a new space begins at 0, and no other space moves."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     after, before = apply(mind, call, now=20), mind.revs()
     expected = {name: rev for name, rev in before.items() if call[0].startswith("ensure") or name != call[1]}
     if "delete" not in call[0]:
@@ -113,10 +113,10 @@ def test_making_and_deleting_a_space_counts_in_the_container(mind: Mind, call: C
 
 
 @on_both
-@pytest.mark.parametrize("call", NOTHING_NEW, ids=named)
+@pytest.mark.parametrize("call", NOTHING_NEW, ids=call_name)
 def test_what_changes_nothing_counts_nothing(mind: Mind, call: Call) -> None:
     """No revision and no time moves when there was nothing to do."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     assert apply(mind, call, now=20).memory == mind.memory
 
 
@@ -149,7 +149,7 @@ def test_the_first_value_makes_revision_one(mind: Mind) -> None:
 @given(calls=st.lists(st.sampled_from([call for _, call in CHANGES if "remove" not in call[0]]), max_size=9))
 def test_the_revision_is_the_number_of_changes(mind: Mind, calls: list[Call]) -> None:
     """After any changes the container's revision is their number."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     done = 4
     for call in calls:
         try:
@@ -183,10 +183,10 @@ def test_time_is_told_by_the_clock_unless_given(mind: Mind) -> None:
 
 
 @on_both
-@pytest.mark.parametrize(("space", "call"), CHANGES, ids=named)
+@pytest.mark.parametrize(("space", "call"), CHANGES, ids=call_name)
 def test_a_change_of_what_was_read_last_is_made(mind: Mind, space: str, call: Call) -> None:
     """The expected revisions of container and space let a change through, alone or together."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     for options in (
         {"expected_rev": 4},
         {"expected_space_rev": mind.revs()[space]},
@@ -197,41 +197,41 @@ def test_a_change_of_what_was_read_last_is_made(mind: Mind, space: str, call: Ca
 
 
 @on_both
-@pytest.mark.parametrize(("space", "call"), CHANGES, ids=named)
+@pytest.mark.parametrize(("space", "call"), CHANGES, ids=call_name)
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_change_of_something_older_is_a_conflict(mind: Mind, space: str, call: Call, off: int) -> None:
     """A stale revision of container or space is refused with both numbers, whatever the other one says."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     rev = mind.revs()[space]
-    stale = refused(
+    stale = refusal_of(
         mind, Conflict, lambda m: apply(m, call, expected_rev=4 + off), "revision 4.*read it again"
     )
     assert isinstance(stale, Conflict)
     assert (stale.expected, stale.actual) == (4 + off, 4)
-    stale = refused(mind, Conflict, lambda m: apply(m, call, expected_space_rev=rev + off), f"'{space}'")
+    stale = refusal_of(mind, Conflict, lambda m: apply(m, call, expected_space_rev=rev + off), f"'{space}'")
     assert isinstance(stale, Conflict)
     assert (stale.expected, stale.actual) == (rev + off, rev)
-    refused(mind, Conflict, lambda m: apply(m, call, expected_rev=4, expected_space_rev=rev + off))
-    refused(mind, Conflict, lambda m: apply(m, call, expected_rev=4 + off, expected_space_rev=rev))
+    refusal_of(mind, Conflict, lambda m: apply(m, call, expected_rev=4, expected_space_rev=rev + off))
+    refusal_of(mind, Conflict, lambda m: apply(m, call, expected_rev=4 + off, expected_space_rev=rev))
 
 
 @on_both
-@pytest.mark.parametrize("call", OF_THE_CONTAINER, ids=named)
+@pytest.mark.parametrize("call", OF_THE_CONTAINER, ids=call_name)
 def test_making_and_deleting_a_space_may_expect_a_revision_too(mind: Mind, call: Call) -> None:
     """The container's revision is compared before a space comes or goes."""
-    mind = prepared(mind)
+    mind = prepare_mind(mind)
     assert apply(mind, call, expected_rev=4).memory.rev == 5
-    refused(mind, Conflict, lambda m: apply(m, call, expected_rev=3))
+    refusal_of(mind, Conflict, lambda m: apply(m, call, expected_rev=3))
     if call[0] != "ensure_space":
         assert apply(mind, call, expected_space_rev=0).memory.rev == 5
-        refused(mind, Conflict, lambda m: apply(m, call, expected_space_rev=3), f"'{call[1]}'")
+        refusal_of(mind, Conflict, lambda m: apply(m, call, expected_space_rev=3), f"'{call[1]}'")
 
 
 @on_both
-@pytest.mark.parametrize("call", NOTHING_NEW, ids=named)
+@pytest.mark.parametrize("call", NOTHING_NEW, ids=call_name)
 def test_a_stale_expectation_is_a_conflict_even_where_nothing_would_change(mind: Mind, call: Call) -> None:
     """Whoever expects a revision learns that it is gone."""
-    refused(prepared(mind), Conflict, lambda m: apply(m, call, expected_rev=3))
+    refusal_of(prepare_mind(mind), Conflict, lambda m: apply(m, call, expected_rev=3))
 
 
 def test_of_two_writers_the_second_learns_about_the_first() -> None:

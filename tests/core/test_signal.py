@@ -22,7 +22,7 @@ subjects = lines.filter(str.strip)
 ENDS = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
-def read(**event: object) -> Signal:
+def read_event(**event: object) -> Signal:
     """A signal from a structured event."""
     return Signal.from_http(
         {"content-type": STRUCTURED_CONTENT_TYPE}, msgspec.json.encode({**REQUIRED, **event})
@@ -58,7 +58,10 @@ def test_data_is_frozen_on_the_way_in() -> None:
 @pytest.mark.parametrize("version", ["1.0", "1.0.2"])
 def test_both_spellings_of_the_version_are_read_and_one_is_written(version: str) -> None:
     """1.0.2 is read as 1.0, and 1.0 is what every form writes."""
-    for signal in (read(specversion=version), Signal.from_http({**HEADERS, "ce-specversion": version}, b"")):
+    for signal in (
+        read_event(specversion=version),
+        Signal.from_http({**HEADERS, "ce-specversion": version}, b""),
+    ):
         assert signal.specversion == "1.0"
         assert signal.to_binary()[0]["ce-specversion"] == "1.0"
         assert msgspec.json.decode(signal.to_structured()[1])["specversion"] == "1.0"
@@ -91,7 +94,7 @@ def test_time_is_written_as_rfc_3339() -> None:
 )
 def test_time_is_read_from_rfc_3339(written: str | None, millis: int | None) -> None:
     """Offsets, fractions of any length and lower-case letters are understood; null is no time."""
-    assert read(time=written).time == millis
+    assert read_event(time=written).time == millis
 
 
 def test_data_is_written_as_others_expect_it() -> None:
@@ -152,8 +155,8 @@ def test_extensions_are_written_beside_the_attributes() -> None:
 
 def test_a_null_attribute_counts_as_absent() -> None:
     """So says the JSON format, for extensions as for every other attribute."""
-    signal = read(subject=None, dataschema=None, datacontenttype=None, myext=None)
-    assert signal == read()
+    signal = read_event(subject=None, dataschema=None, datacontenttype=None, myext=None)
+    assert signal == read_event()
 
 
 def test_header_names_are_read_in_any_case() -> None:
@@ -258,6 +261,6 @@ def test_a_missing_attribute_is_named(name: str) -> None:
 def test_a_bad_attribute_is_refused_by_name(field: str, value: object) -> None:
     """Unknown versions, times without a zone, broken base64 and values of another type."""
     with pytest.raises(Invalid) as raised:
-        read(**{field.rpartition(".")[2]: value})
+        read_event(**{field.rpartition(".")[2]: value})
     assert raised.value.field == field
     assert raised.value.remedy

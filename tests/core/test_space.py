@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import says_what_to_do
+from tests.support.memory import check_remedy
 from tests.support.strategies import data, json_data, lists, maps, scramble
 
 from omoide import Memory, Space
@@ -52,7 +52,7 @@ def test_a_map_space_needs_a_map(value: Any) -> None:
     """`new_kv` checks the type of its data."""
     with pytest.raises(WrongType, match="data must be a mapping") as caught:
         Space.new_kv(value)
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_list_space_needs_a_list(value: Any) -> None:
     """`new_list` checks the type of its data; text and bytes are no lists."""
     with pytest.raises(WrongType, match="data must be a list") as caught:
         Space.new_list(value)
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, 5, "text", b"bytes", {1, 2}, Space()], ids=repr)
@@ -73,7 +73,7 @@ def test_other_data_is_neither_a_map_nor_a_list(value: Any) -> None:
     for read in (space._map_data, space._list_data):
         with pytest.raises(WrongSpaceType) as caught:
             read("odd")
-        says_what_to_do(caught.value)
+        check_remedy(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_every_field_of_a_space_is_checked(
     with pytest.raises(error) as caught:
         Space(**fields)
     assert getattr(caught.value, "field", None) == field
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
     with pytest.raises(error):
         msgspec.structs.replace(Space(), **fields)
 
@@ -150,7 +150,7 @@ def test_a_space_is_not_made_beyond_its_limits(value: Any, limits: dict[str, int
         Space(data=value, **limits)
     assert (caught.value.limit, caught.value.allowed) == (limit, limits[limit])
     assert caught.value.actual > caught.value.allowed
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
 
 
 @given(st.lists(json_data, max_size=4).filter(lambda items: b"$" not in msgspec.json.encode(items)))

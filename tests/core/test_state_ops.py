@@ -67,16 +67,16 @@ def test_what_is_set_is_found_and_what_is_deleted_is_gone(
 ) -> None:
     """Setting then deleting a path leaves no value there; nothing beside it changes."""
     frozen = FrozenMap(state)
-    assume(all(isinstance(node, FrozenMap) for node in walked(frozen, path[:-1])))
+    assume(all(isinstance(node, FrozenMap) for node in walk(frozen, path[:-1])))
     written = SetPath(path=path, value=value).apply(frozen)
-    assert walked(written, path)[-1] == value
+    assert walk(written, path)[-1] == value
     erased = DeletePath(path=path).apply(written)
-    assert path[-1] not in walked(erased, path[:-1])[-1]
+    assert path[-1] not in walk(erased, path[:-1])[-1]
     for key in set(state) - {path[0]}:
         assert erased[key] == state[key]
 
 
-def walked(node: Any, path: tuple[str, ...]) -> list[Any]:
+def walk(node: Any, path: tuple[str, ...]) -> list[Any]:
     """The nodes along a path, as far as it exists; a missing one counts as an empty map."""
     found = [node]
     for key in path:

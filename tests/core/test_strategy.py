@@ -229,7 +229,7 @@ class Counting(Direct):
         return strategy.put(agent, StrategyState(status="running", data=seen))
 
 
-def seen(agent: Agent) -> Any:
+def count_of(agent: Agent) -> Any:
     """What a counting strategy remembers."""
     return Counting().snapshot(agent).data
 
@@ -249,7 +249,7 @@ def test_the_state_of_a_strategy_has_a_slot_like_the_others() -> None:
 def test_a_strategy_prepares_a_new_agent_and_its_directives_wait_for_a_server() -> None:
     """`init` runs once, after the mounts; what it asks for is dropped here."""
     agent = Agent.new("a", strategy=Counting())
-    assert seen(agent) == {"init": 1}
+    assert count_of(agent) == {"init": 1}
     assert Counting().snapshot(agent).status == "running"
     assert not Counting().snapshot(agent).done
 
@@ -264,13 +264,13 @@ def test_preparing_twice_does_no_harm() -> None:
 def test_a_strategy_acts_on_commands() -> None:
     """`cmd` goes through it."""
     agent, _ = Agent.new("a", strategy=Counting()).cmd([count, count])
-    assert (agent.state["count"], seen(agent)["cmd"]) == (2, 1)
+    assert (agent.state["count"], count_of(agent)["cmd"]) == (2, 1)
 
 
 def test_a_signal_can_tick_a_strategy() -> None:
     """A route to `strategy_tick` reaches it, at the time of the signal's reception."""
     agent, effects = receive(Agent.new("a", strategy=Counting()), Signal(type="step"), now=77)
-    assert seen(agent)["tick"] == 1
+    assert count_of(agent)["tick"] == 1
     assert effects == [directives.Stop(reason="tick")]
     assert [entry.at for entry in thread.entries(agent)] == [77]
 
@@ -281,7 +281,7 @@ def test_a_signal_can_command_a_strategy(kind: str) -> None:
     agent, effects = receive(
         Agent.new("a", strategy=Counting(), actions=[count]), Signal(type=kind, data={"by": 4})
     )
-    assert (agent.state["count"], seen(agent)["cmd"], effects) == (4, 1, [])
+    assert (agent.state["count"], count_of(agent)["cmd"], effects) == (4, 1, [])
 
 
 STATUSES = {"idle": False, "running": False, "waiting": False, "success": True, "failure": True}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import Mind, on_both, refused
+from tests.support.memory import Mind, on_both, refusal_of
 from tests.support.strategies import names
 
 from omoide import Memory
@@ -171,7 +171,7 @@ BAD_ORDERS: dict[str, tuple[Any, type[Exception], str]] = {
 @pytest.mark.parametrize(("ids", "error", "match"), BAD_ORDERS.values(), ids=BAD_ORDERS)
 def test_an_order_names_tasks_once_each(mind: Mind, ids: Any, error: Any, match: str) -> None:
     """Unknown ids, repeated ids and what is no list of ids are refused; the order stays."""
-    refused(with_tasks(mind, "a", "b"), error, lambda m: m.tasks_reorder(ids), match)
+    refusal_of(with_tasks(mind, "a", "b"), error, lambda m: m.tasks_reorder(ids), match)
 
 
 BAD_TASKS: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
@@ -204,12 +204,12 @@ def test_a_task_needs_text_a_free_id_and_a_known_status(
 ) -> None:
     """Each wrong part is refused by name, whether the task is added or inserted."""
     mind = with_tasks(mind, "a")
-    refused(mind, error, lambda m: m.tasks_add(text, **given_), match)
-    refused(mind, error, lambda m: m.tasks_insert(0, text, **given_), match)
+    refusal_of(mind, error, lambda m: m.tasks_add(text, **given_), match)
+    refusal_of(mind, error, lambda m: m.tasks_insert(0, text, **given_), match)
 
 
 @on_both
 @pytest.mark.parametrize("index", [None, "0", 1.0, True])
 def test_the_place_of_a_task_is_an_int(mind: Mind, index: Any) -> None:
     """Any other index is of the wrong type."""
-    refused(mind, WrongType, lambda m: m.tasks_insert(index, "x"), "index must be an int")
+    refusal_of(mind, WrongType, lambda m: m.tasks_insert(index, "x"), "index must be an int")

@@ -32,7 +32,7 @@ def with_id(model: Model, wanted: Hashable) -> Model:
     return [item for item in model if id_of(item) is not None and id_of(item) == wanted]
 
 
-def renaming(into: dict[str, Any]) -> Callable[[Any], Any]:
+def rename_to(into: dict[str, Any]) -> Callable[[Any], Any]:
     return lambda item: freeze({**into, "was": item["id"]})
 
 
@@ -180,7 +180,7 @@ def test_a_long_list_survives_hundreds_of_changes(seed: int, start: int) -> None
                 model = [held for held in model if held["id"] != wanted]
             case 4 if at < len(model):
                 wanted = model[at]["id"]
-                frozen = frozen.change(wanted, renaming(new))
+                frozen = frozen.change(wanted, rename_to(new))
                 model = [{**new, "was": wanted} if held["id"] == wanted else held for held in model]
             case _ if at < len(model):
                 frozen = frozen.delete(at)

@@ -16,7 +16,7 @@ def lengths(texts: list[str]) -> list[list[float]]:
     return [[len(text), 1.0] for text in texts]
 
 
-def giving(value: object) -> FunctionEmbedder:
+def constant_embedder(value: object) -> FunctionEmbedder:
     return FunctionEmbedder("mine", lambda texts: value)
 
 
@@ -33,7 +33,7 @@ def test_a_function_becomes_an_embedder() -> None:
 
 def test_no_texts_need_no_call() -> None:
     """For no texts the function is not asked."""
-    assert giving(None).embed([]) == []
+    assert constant_embedder(None).embed([]) == []
 
 
 def test_the_size_is_not_asked_for_when_it_is_told() -> None:
@@ -74,7 +74,7 @@ def test_a_size_that_changes_is_refused() -> None:
 def test_what_is_no_vector_for_each_text_is_refused(value: object, problem: str) -> None:
     """The error names the embedder, says what came, and what should have come."""
     with pytest.raises(EmbedderFailed, match=problem) as caught:
-        giving(value).embed(["a", "b"])
+        constant_embedder(value).embed(["a", "b"])
     assert "embedder 'mine'" in str(caught.value)
     assert caught.value.remedy
 
@@ -101,7 +101,7 @@ def test_a_function_that_gives_the_texts_back_does_not_show_them() -> None:
 @given(arrays.arrays(np.float64, (3, 4), elements=st.floats(allow_nan=False, allow_infinity=False)))
 def test_any_finite_numbers_become_vectors_of_length_one(rows: Any) -> None:
     """However large or small the numbers, the vectors have length 1, or are all zeros."""
-    for row, found in zip(rows, giving(rows).embed(["a", "b", "c"]), strict=True):
+    for row, found in zip(rows, constant_embedder(rows).embed(["a", "b", "c"]), strict=True):
         assert float(np.linalg.norm(found.pooled)) == pytest.approx(1.0 if row.any() else 0.0, abs=1e-5)
 
 

@@ -28,7 +28,7 @@ def tiny(published: dict[str, bytes], site: ModelServer) -> ModelSource:
     return model_source(published, site.url)
 
 
-def kept(folder: Path) -> list[str]:
+def cached_files(folder: Path) -> list[str]:
     """Everything that lies in a cache."""
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
@@ -41,7 +41,7 @@ def test_a_model_is_fetched_once_and_ready_for_use(
     assert MiniLMEmbedder(folder).embed(["the dogs"])[0].words == ("the", "dogs", "dogs")
     assert models.pull(site.url + "/elsewhere", cache_dir=tmp_path, source=tiny) == folder
     assert site.requested == ["/tokenizer.json", "/onnx/model.onnx"]
-    assert kept(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
+    assert cached_files(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
 
 
 def test_the_status_tells_what_is_there(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_other_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path
     site.files["/onnx/model.onnx"] = bytes([content[0] ^ 1]) + content[1:]
     with pytest.raises(ModelUnavailable, match=r"has the wrong digest: .*/onnx/model\.onnx"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
 def test_too_much_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_too_much_content_is_refused(site: ModelServer, tiny: ModelSource, tmp_p
     site.files["/tokenizer.json"] += bytes(8 << 20)
     with pytest.raises(ModelUnavailable, match="wrong digest"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
 def test_half_a_download_is_refused_and_can_be_repeated(
@@ -89,7 +89,7 @@ def test_half_a_download_is_refused_and_can_be_repeated(
     site.cut_after = 1_000
     with pytest.raises(ModelUnavailable, match=r"gave 1000 of .* bytes; repeat"):
         models.pull(site.url, cache_dir=tmp_path, source=tiny)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
     site.cut_after = None
     assert models.is_ready(models.pull(site.url, cache_dir=tmp_path, source=tiny))
 
@@ -155,7 +155,7 @@ def test_a_damaged_model_is_replaced(site: ModelServer, tiny: ModelSource, tmp_p
     assert not models.status(tmp_path).ready
     assert models.pull(site.url, cache_dir=tmp_path, source=tiny) == folder
     assert models.status(tmp_path).ready
-    assert kept(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
+    assert cached_files(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
 
 
 def test_pulls_at_the_same_time_do_not_disturb_each_other(
@@ -166,7 +166,7 @@ def test_pulls_at_the_same_time_do_not_disturb_each_other(
         pulls = [pool.submit(models.pull, site.url, cache_dir=tmp_path, source=tiny) for _ in range(4)]
         folders = {pulled.result() for pulled in pulls}
     assert [models.is_ready(folder) for folder in folders] == [True]
-    assert kept(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
+    assert cached_files(tmp_path) == ["complete.json", "model.onnx", "tokenizer.json"]
 
 
 def test_what_a_killed_pull_left_is_removed_in_time(
@@ -210,7 +210,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     files = {"/onnx/model.onnx": b"no model at all", "/tokenizer.json": b"{}"}
     with serve(files) as up, pytest.raises(ModelUnavailable, match="could not be quantized"):
         models.pull(up.url, cache_dir=tmp_path, source=model_source(files, up.url))
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
 def test_the_command_says_where_the_model_is(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders.static import TABLE_FILE, TOKENIZER_FILE, StaticEmbedder, read_table
+from omoide.embedders import StaticEmbedder
+from omoide.embedders.static import TABLE_FILE, TOKENIZER_FILE, read_table
 from omoide.errors import ModelUnavailable
 
 

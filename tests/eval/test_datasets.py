@@ -35,7 +35,7 @@ def locomo_sample(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[[Any], Path]:
+def write_dataset(tmp_path: Path) -> Callable[[Any], Path]:
     def write(content: Any) -> Path:
         path = tmp_path / "data.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
@@ -52,9 +52,9 @@ def lines(*given: dict[str, Any]) -> str:
     return "\n".join(map(json.dumps, given))
 
 
-def test_locomo_sessions_come_in_the_order_of_their_numbers(written: Callable[[Any], Path]) -> None:
+def test_locomo_sessions_come_in_the_order_of_their_numbers(write_dataset: Callable[[Any], Path]) -> None:
     """Turns are ordered by session number, dated by their session, and captions belong to the text."""
-    [talk] = datasets.load_locomo(written([locomo_sample()])).conversations
+    [talk] = datasets.load_locomo(write_dataset([locomo_sample()])).conversations
     assert [(turn.id, turn.session, turn.text, turn.at) for turn in talk.turns] == [
         ("D2:1", "session_2", "Look! [image: a photo of a dog]", MAY_8 + (13 * 60 + 56) * 60_000),
         ("D2:2", "session_2", "How sweet.", MAY_8 + (13 * 60 + 56) * 60_000 + 1000),
@@ -81,14 +81,14 @@ def test_locomo_evidence_is_repaired(given: list[str], meant: tuple[str, ...]) -
     assert datasets.parse_evidence(given, {"D8:6", "D9:17", "D11:26", "D30:5"}) == meant
 
 
-def test_questions_without_evidence_are_left_out_and_counted(written: Callable[[Any], Path]) -> None:
+def test_questions_without_evidence_are_left_out_and_counted(write_dataset: Callable[[Any], Path]) -> None:
     """A question that no turn answers is not asked."""
     questions = [
         {"question": "Which pet?", "evidence": ["D2:1"], "category": 4},
         {"question": "Any plans?", "evidence": [], "category": 3},
         {"question": "Whose?", "evidence": ["D"], "category": 3},
     ]
-    data = datasets.load_locomo(written([locomo_sample(qa=questions)]))
+    data = datasets.load_locomo(write_dataset([locomo_sample(qa=questions)]))
     assert [question.text for question in data.conversations[0].questions] == ["Which pet?"]
     assert data.skipped == 2
 
@@ -109,10 +109,10 @@ def test_other_dates_are_refused(date: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[1]", '[{"sample_id": "x"}]', '{"a": 1}'], ids=repr)
-def test_a_file_that_is_not_locomo_is_refused(content: str, written: Callable[[Any], Path]) -> None:
+def test_a_file_that_is_not_locomo_is_refused(content: str, write_dataset: Callable[[Any], Path]) -> None:
     """Another file gives an error that names it."""
     with pytest.raises(Invalid, match=r"data\.json"):
-        datasets.load_locomo(written(content))
+        datasets.load_locomo(write_dataset(content))
 
 
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
         datasets.load_jsonl(tmp_path / "absent.jsonl")
 
 
-def test_any_data_set_can_be_brought_as_lines(written: Callable[[Any], Path]) -> None:
+def test_any_data_set_can_be_brought_as_lines(write_dataset: Callable[[Any], Path]) -> None:
     """Turns keep their order, dates may be ISO or milliseconds, and blank lines do not matter."""
-    path = written(
+    path = write_dataset(
         lines(
             {"kind": "question", "conversation": "b", "text": "Who?", "evidence": ["t1", "t1"]},
             {"kind": "turn", "conversation": "a", "id": "t1", "text": "One.", "at": "2023-05-08"},
@@ -156,19 +156,21 @@ def test_any_data_set_can_be_brought_as_lines(written: Callable[[Any], Path]) ->
     ],
     ids=[f"line-{at}" for at in range(9)],
 )
-def test_wrong_lines_are_named(line: dict[str, Any], problem: str, written: Callable[[Any], Path]) -> None:
+def test_wrong_lines_are_named(
+    line: dict[str, Any], problem: str, write_dataset: Callable[[Any], Path]
+) -> None:
     """A line that is wrong gives an error that says which and why."""
     with pytest.raises(Invalid, match=problem):
-        datasets.load_jsonl(written(lines(turn(id="t0"), line)))
+        datasets.load_jsonl(write_dataset(lines(turn(id="t0"), line)))
 
 
-def test_places_are_counted_in_each_session(written: Callable[[Any], Path]) -> None:
+def test_places_are_counted_in_each_session(write_dataset: Callable[[Any], Path]) -> None:
     """A turn's place is its place among the turns of its session, even where sessions interleave."""
     turns = [
         {"kind": "turn", "conversation": "a", "id": f"t{at}", "text": "x", "session": session}
         for at, session in enumerate(["s1", "s1", "s2", "s1", "s2"])
     ]
-    assert session_positions(datasets.load_jsonl(written(lines(*turns))).conversations[0].turns) == [
+    assert session_positions(datasets.load_jsonl(write_dataset(lines(*turns))).conversations[0].turns) == [
         0,
         1,
         0,
@@ -177,9 +179,9 @@ def test_places_are_counted_in_each_session(written: Callable[[Any], Path]) -> N
     ]
 
 
-def test_a_data_set_can_be_shortened(written: Callable[[Any], Path]) -> None:
+def test_a_data_set_can_be_shortened(write_dataset: Callable[[Any], Path]) -> None:
     """The first conversations with the first questions of each are what is left."""
     sample = locomo_sample()
     twice = [sample | {"qa": sample["qa"] * 3}, sample | {"sample_id": "conv-2"}]
-    data = datasets.truncate_dataset(datasets.load_locomo(written(twice)), conversations=1, questions=2)
+    data = datasets.truncate_dataset(datasets.load_locomo(write_dataset(twice)), conversations=1, questions=2)
     assert [(talk.id, len(talk.questions)) for talk in data.conversations] == [("conv-1", 2)]

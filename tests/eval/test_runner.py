@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from omoide.core.entry import Entry, MessageRef, RecallRequest, RecallResult, WriteRequest
+from omoide import Entry, RecallRequest, RecallResult, WriteRequest
+from omoide.core import MessageRef
 from omoide.eval import METRICS, datasets, runner
 
 CONVERSATIONS = Path(__file__).parent / "talks.jsonl"

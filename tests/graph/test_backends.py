@@ -45,7 +45,7 @@ def lines(backend: GraphBackend, *graphs: str) -> list[str]:
     return sorted(backend.dump(graphs).decode().splitlines(keepends=True))
 
 
-def told(*said: str) -> list[str]:
+def lines_of(*said: str) -> list[str]:
     return sorted({line for each in said for line in each.splitlines(keepends=True)})
 
 
@@ -55,7 +55,9 @@ def test_what_is_given_is_kept(backend: GraphBackend) -> None:
     backend.replace([], memory("1", "tea") + memory("2", "rain", graph=BOB))
     assert backend.graphs() == [ALICE, BOB]
     assert backend.graphs(ALICE) == [ALICE]
-    assert lines(backend, ALICE, BOB, "urn:none") == told(memory("1", "tea"), memory("2", "rain", graph=BOB))
+    assert lines(backend, ALICE, BOB, "urn:none") == lines_of(
+        memory("1", "tea"), memory("2", "rain", graph=BOB)
+    )
 
 
 def test_a_subject_is_replaced(backend: GraphBackend) -> None:
@@ -63,7 +65,7 @@ def test_a_subject_is_replaced(backend: GraphBackend) -> None:
     backend.replace([], memory("1", "tea", "a", "b") + memory("2", "rain", "b"))
     for _ in range(2):
         backend.replace([(ALICE, memory_iri("1"))], memory("1", "coffee", "c"))
-        assert lines(backend, ALICE) == told(memory("1", "coffee", "c"), memory("2", "rain", "b"))
+        assert lines(backend, ALICE) == lines_of(memory("1", "coffee", "c"), memory("2", "rain", "b"))
 
 
 def test_nodes_go_with_the_last_that_names_them(backend: GraphBackend) -> None:
@@ -71,22 +73,22 @@ def test_nodes_go_with_the_last_that_names_them(backend: GraphBackend) -> None:
     mine, other = memory("1", "tea", "a") + memory("2", "rain", "a"), memory("1", "tea", "a", graph=BOB)
     backend.replace([], mine + other)
     backend.replace([(ALICE, memory_iri("1"))], "")
-    assert lines(backend, ALICE) == told(memory("2", "rain", "a"))
+    assert lines(backend, ALICE) == lines_of(memory("2", "rain", "a"))
     backend.replace([], memory("1", "tea", "a"))
     backend.replace([(ALICE, memory_iri("1")), (ALICE, memory_iri("2"))], "")
     assert lines(backend, ALICE) == []
-    assert lines(backend, BOB) == told(other)
+    assert lines(backend, BOB) == lines_of(other)
 
 
 def test_graphs_are_copied_together(backend: GraphBackend) -> None:
     """A wide graph says what its sources say, and forgets what they do not say any more."""
     backend.replace([], memory("1", "tea") + memory("2", "rain", graph=BOB))
     backend.copy_graphs([ALICE, BOB, "urn:none"], "urn:wide")
-    assert lines(backend, "urn:wide") == told(
+    assert lines(backend, "urn:wide") == lines_of(
         memory("1", "tea", graph="urn:wide"), memory("2", "rain", graph="urn:wide")
     )
     backend.copy_graphs([BOB], "urn:wide")
-    assert lines(backend, "urn:wide") == told(memory("2", "rain", graph="urn:wide"))
+    assert lines(backend, "urn:wide") == lines_of(memory("2", "rain", graph="urn:wide"))
     backend.copy_graphs([], "urn:wide")
     assert backend.graphs() == [ALICE, BOB]
 
@@ -215,7 +217,7 @@ def test_names_of_graphs_are_iris(backend: GraphBackend, names: list[str]) -> No
     ):
         with pytest.raises(Invalid):
             attempt()
-    assert lines(backend, ALICE) == told(memory("1", "tea"))
+    assert lines(backend, ALICE) == lines_of(memory("1", "tea"))
 
 
 @pytest.mark.parametrize("broken", ['<u:a> <u:p> "open', "no triples", "<u:a> <u:p> ."])
@@ -225,7 +227,7 @@ def test_broken_statements_change_nothing(backend: GraphBackend, broken: str) ->
     for removed in ([], [(ALICE, memory_iri("1"))]):
         with pytest.raises(InvalidRDF):
             backend.replace(removed, memory("2", "rain") + broken)
-    assert lines(backend, ALICE) == told(memory("1", "tea"))
+    assert lines(backend, ALICE) == lines_of(memory("1", "tea"))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
@@ -283,7 +285,7 @@ def test_a_folder_survives_its_process(tmp_path: Path) -> None:
     graph.optimize()
     graph.close()
     again = OxigraphBackend(tmp_path / "graph")
-    assert lines(again, ALICE) == told(memory("1", "tea"))
+    assert lines(again, ALICE) == lines_of(memory("1", "tea"))
     assert again.state("home") == SyncState("life", 7)
 
 

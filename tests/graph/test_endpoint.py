@@ -26,7 +26,7 @@ Handle = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 
 @contextmanager
-def serving(handle: Handle) -> Iterator[str]:
+def serve_endpoint(handle: Handle) -> Iterator[str]:
     """A server that does to every request what a test wants."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ def serving(handle: Handle) -> Iterator[str]:
         server.server_close()
 
 
-def answering(
+def make_handler(
     status: int, body: bytes = b"", kind: str = "application/sparql-results+json", **more: str
 ) -> Handle:
     def handle(request: BaseHTTPRequestHandler, asked: bytes) -> None:
@@ -69,29 +69,29 @@ def ask(url: str, query: str = SELECT, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("handle", "kind", "problem"),
     [
-        (answering(400, b"what?", "text/plain"), EndpointFailed, r"refuses \(400\): what\?"),
-        (answering(401), EndpointFailed, "denies access"),
-        (answering(403, b"<html>", "text/html"), EndpointFailed, "check user and password"),
-        (answering(404, b"<html>", "text/html"), EndpointFailed, r"refuses \(404\)"),
-        (answering(408), QueryStopped, "timed out"),
-        (answering(429), EndpointFailed, "too busy"),
-        (answering(500, b"\x1b[31mboom\x00" * 999, "text/plain"), EndpointFailed, "boom"),
-        (answering(503), EndpointFailed, "too busy"),
-        (answering(504), QueryStopped, "timed out"),
-        (answering(302, b"", Location="http://127.0.0.1:1/"), EndpointFailed, "has moved"),
-        (answering(307, b"", Location="/sparql"), EndpointFailed, "has moved"),
-        (answering(200, b"<html>hello</html>", "text/html; charset=utf-8"), EndpointFailed, "a web page"),
-        (answering(200, EMPTY[:-9]), EndpointFailed, "cannot be read"),
-        (answering(200, b""), EndpointFailed, "cannot be read"),
-        (answering(200, b'{"head":{},"boolean":"maybe"}'), EndpointFailed, "cannot be read"),
-        (answering(200, b"\xff\xfe"), EndpointFailed, "cannot be read"),
-        (answering(200, b"[" * 100_000), EndpointFailed, "cannot be read"),
+        (make_handler(400, b"what?", "text/plain"), EndpointFailed, r"refuses \(400\): what\?"),
+        (make_handler(401), EndpointFailed, "denies access"),
+        (make_handler(403, b"<html>", "text/html"), EndpointFailed, "check user and password"),
+        (make_handler(404, b"<html>", "text/html"), EndpointFailed, r"refuses \(404\)"),
+        (make_handler(408), QueryStopped, "timed out"),
+        (make_handler(429), EndpointFailed, "too busy"),
+        (make_handler(500, b"\x1b[31mboom\x00" * 999, "text/plain"), EndpointFailed, "boom"),
+        (make_handler(503), EndpointFailed, "too busy"),
+        (make_handler(504), QueryStopped, "timed out"),
+        (make_handler(302, b"", Location="http://127.0.0.1:1/"), EndpointFailed, "has moved"),
+        (make_handler(307, b"", Location="/sparql"), EndpointFailed, "has moved"),
+        (make_handler(200, b"<html>hello</html>", "text/html; charset=utf-8"), EndpointFailed, "a web page"),
+        (make_handler(200, EMPTY[:-9]), EndpointFailed, "cannot be read"),
+        (make_handler(200, b""), EndpointFailed, "cannot be read"),
+        (make_handler(200, b'{"head":{},"boolean":"maybe"}'), EndpointFailed, "cannot be read"),
+        (make_handler(200, b"\xff\xfe"), EndpointFailed, "cannot be read"),
+        (make_handler(200, b"[" * 100_000), EndpointFailed, "cannot be read"),
     ],
     ids=map(str, range(17)),
 )
 def test_what_a_server_answers_wrongly_is_told(handle: Handle, kind: type[StoreFailed], problem: str) -> None:
     """Whatever a server answers, it is an answer or an error of ours that says what to do."""
-    with serving(handle) as url, pytest.raises(kind, match=problem) as caught:
+    with serve_endpoint(handle) as url, pytest.raises(kind, match=problem) as caught:
         ask(url)
     assert caught.value.remedy
     assert str(caught.value).isprintable()
@@ -106,7 +106,7 @@ def test_an_answer_that_breaks_off_is_no_answer() -> None:
         request.end_headers()
         request.wfile.write(EMPTY)
 
-    with serving(handle) as url, pytest.raises(EndpointFailed, match=r"broke off|cannot be reached"):
+    with serve_endpoint(handle) as url, pytest.raises(EndpointFailed, match=r"broke off|cannot be reached"):
         ask(url)
 
 
@@ -121,7 +121,7 @@ def test_a_server_that_hangs_up_is_told() -> None:
         request.close_connection = True
 
     for handle in (silent, strange):
-        with serving(handle) as url, pytest.raises(EndpointFailed, match="cannot be reached"):
+        with serve_endpoint(handle) as url, pytest.raises(EndpointFailed, match="cannot be reached"):
             ask(url)
 
 
@@ -138,7 +138,10 @@ def test_a_server_that_is_not_there_is_told() -> None:
 
 def test_a_server_without_a_certificate_is_not_trusted() -> None:
     """What speaks no TLS is not asked over https."""
-    with serving(answering(200, EMPTY)) as url, pytest.raises(EndpointFailed, match=r"trusted|reached"):
+    with (
+        serve_endpoint(make_handler(200, EMPTY)) as url,
+        pytest.raises(EndpointFailed, match=r"trusted|reached"),
+    ):
         ask(url.replace("http:", "https:"), timeout=5.0)
     assert ssl.create_default_context().check_hostname
 
@@ -160,7 +163,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
                 return
 
     for handle in (never, dripping):
-        with serving(handle) as url:
+        with serve_endpoint(handle) as url:
             for options in ({"timeout": 0.2}, {}):
                 with pytest.raises(QueryStopped, match=r"within 0\.2 s"):
                     EndpointBackend(url, **options).query(  # type: ignore[arg-type]
@@ -172,7 +175,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
 
 def test_an_endless_answer_is_cut() -> None:
     """An answer that is larger than allowed is not read to its end."""
-    with serving(answering(200, EMPTY + b" " * 200_000)) as url:
+    with serve_endpoint(make_handler(200, EMPTY + b" " * 200_000)) as url:
         with pytest.raises(QueryStopped, match="more than 100000 bytes"):
             ask(url, max_bytes=100_000)
         assert len(ask(url)) == 0
@@ -184,9 +187,9 @@ def test_credentials_travel_in_a_header_and_nowhere_else() -> None:
 
     def handle(request: BaseHTTPRequestHandler, asked: bytes) -> None:
         seen.append((request.path, request.headers["Authorization"], request.headers["X-Own"]))
-        answering(401 if len(seen) > 1 else 200, EMPTY)(request, asked)
+        make_handler(401 if len(seen) > 1 else 200, EMPTY)(request, asked)
 
-    with serving(handle) as url:
+    with serve_endpoint(handle) as url:
         url = url.replace("http://", f"http://me:{quote('p@ss:w/rd', safe='')}@") + "?key=s3cret"
         remote = EndpointBackend(url, headers={"X-Own": "1"})
         remote.query(SELECT, default_graphs=["urn:g"])
@@ -253,14 +256,14 @@ def test_a_query_that_makes_no_sense_is_not_sent() -> None:
 def test_a_question_is_checked_without_being_answered_here() -> None:
     """A query that would take for ever is read here and sent on: only the endpoint's time counts."""
     values = " ".join(f"VALUES ?{name} {{ {' '.join(map(str, range(1_500)))} }}" for name in "abc")
-    with serving(answering(200, b'{"head": {}, "boolean": false}')) as url:
+    with serve_endpoint(make_handler(200, b'{"head": {}, "boolean": false}')) as url:
         assert not ask(url, f"ASK {{ {values} FILTER(?a + ?b + ?c < 0) }}").truth
 
 
 @pytest.mark.parametrize("end", ["LIMIT", "LIMIT OFFSET", "LIMIT ?n"])
 def test_a_limit_needs_a_number(end: str) -> None:
     """A LIMIT that says no number is refused."""
-    with serving(answering(200, EMPTY)) as url, pytest.raises(InvalidQuery):
+    with serve_endpoint(make_handler(200, EMPTY)) as url, pytest.raises(InvalidQuery):
         ask(url, f"SELECT ?s {{ ?s ?p ?o }} {end}")
 
 
@@ -271,9 +274,9 @@ def test_what_is_sent_says_which_graphs() -> None:
     def handle(request: BaseHTTPRequestHandler, asked: bytes) -> None:
         sent.append((request.path, str(request.headers["Content-Type"]), asked.decode()))
         kind = request.headers["Accept"]
-        answering(200, b"" if "triples" in kind else EMPTY, kind)(request, asked)
+        make_handler(200, b"" if "triples" in kind else EMPTY, kind)(request, asked)
 
-    with serving(handle) as url:
+    with serve_endpoint(handle) as url:
         remote = EndpointBackend(url, f"{url}/update")
         for query in (
             "SELECT (EXISTS { ?s ?p 1 } AS ?x) WHERE { ?s ?p ?o } VALUES ?o {}",
@@ -304,10 +307,10 @@ def test_much_is_sent_in_several_parts() -> None:
     def handle(request: BaseHTTPRequestHandler, asked: bytes) -> None:
         if b"INSERT" in asked or b"DELETE" in asked:
             sent.append(asked.decode())
-        answering(200, EMPTY)(request, asked)
+        make_handler(200, EMPTY)(request, asked)
 
     said = "".join(f'<u:{n}> <u:p> "{"x" * 1000}" <u:g{n % 3}> .\n' for n in range(2_000))
-    with serving(handle) as url:
+    with serve_endpoint(handle) as url:
         EndpointBackend(url).replace([], said)
     assert 3 < len(sent) < 12
     kept = OxigraphBackend()

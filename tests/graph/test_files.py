@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyoxigraph import parse
 from tests.support.graph_memories import NOW, memories
 
-from omoide.core.entry import Entry, Evidence
+from omoide import Entry, Evidence
 from omoide.errors import DiskFull, Invalid, InvalidRDF, NotFound, StoreFailed, WrongType
 from omoide.graph import ImportDefaults, MemoryBatch, to_nquads
 from omoide.graph.files import FORMATS, export, read_pages, resolve_format
-from omoide.stores.records import Access, Link
+from omoide.stores import Access, Link
 
 NAMES = list(FORMATS)
 formats = pytest.mark.parametrize("format", NAMES)
@@ -49,7 +49,7 @@ def page(start: int, count: int, namespace: str = "default") -> MemoryBatch:
     return MemoryBatch(entries=entries, links=links, access={entries[0].id: Access(count=2, last=NOW)})
 
 
-def everything(pages: Any) -> tuple[list[Any], list[Any], dict[str, Any]]:
+def parts_of(pages: Any) -> tuple[list[Any], list[Any], dict[str, Any]]:
     """All parts of some pages, in an order of their own."""
     pages = list(pages)
     entries = sorted((e for p in pages for e in p.entries), key=lambda e: (e.namespace, e.id))
@@ -57,7 +57,7 @@ def everything(pages: Any) -> tuple[list[Any], list[Any], dict[str, Any]]:
     return entries, links, {id: used for p in pages for id, used in p.access.items()}
 
 
-def written(pages: list[MemoryBatch], format: str) -> bytes:
+def export_bytes(pages: list[MemoryBatch], format: str) -> bytes:
     file = BytesIO()
     export(pages, file, format)
     return file.getvalue()
@@ -71,7 +71,7 @@ def test_memories_come_back_from_a_file(tmp_path: Path, format: str, small: int)
     path = tmp_path / f"memories{FORMATS[format].extension}"
     assert export(pages, path) == 17
     found = list(read_pages(path, page_size=4, max_in_memory=small))
-    assert everything(found) == everything(pages)
+    assert parts_of(found) == parts_of(pages)
     assert max(len(some.entries) for some in found) <= 4
 
 
@@ -86,14 +86,14 @@ def test_every_memory_survives_every_format(several: list[Memory], format: str, 
     links = tuple(link for _, links, _ in several for link in links)
     access = {entry.id: used for entry, _, used in several if used is not None}
     pages = [MemoryBatch(entries=entries, links=links, access=access)]
-    assert everything(read_pages(written(pages, format), format, max_in_memory=small)) == everything(pages)
+    assert parts_of(read_pages(export_bytes(pages, format), format, max_in_memory=small)) == parts_of(pages)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:rdflib")
 @formats
 def test_other_libraries_read_the_files(format: str) -> None:
     """A library that shares no code finds the same number of triples and the same contents in a file."""
-    data = written([page(0, 5)], format)
+    data = export_bytes([page(0, 5)], format)
     graph = rdflib.Dataset().parse(data=data, format={"jsonld": "json-ld"}.get(format, format))
     summary = rdflib.URIRef("https://jido.ai/ontology#summary")
     texts = {str(quad[2]) for quad in graph.quads((None, summary, None, None))}
@@ -106,11 +106,11 @@ def test_namespaces_stay_apart(small: int) -> None:
     """Memories of one id in two namespaces keep their own links and use, on pages of their own."""
     one = page(0, 2, "one")
     two = MemoryBatch(entries=page(0, 2, "two").entries)
-    found = list(read_pages(written([one, two], "trig"), "trig", max_in_memory=small))
+    found = list(read_pages(export_bytes([one, two], "trig"), "trig", max_in_memory=small))
     assert all(len({entry.namespace for entry in some.entries}) == 1 for some in found)
     by_name = {some.entries[0].namespace: some for some in found}
-    assert everything([by_name["one"]]) == everything([one])
-    assert everything([by_name["two"]]) == everything([two])
+    assert parts_of([by_name["one"]]) == parts_of([one])
+    assert parts_of([by_name["two"]]) == parts_of([two])
 
 
 def test_turtle_holds_one_namespace_only() -> None:
@@ -126,7 +126,7 @@ def test_turtle_holds_one_namespace_only() -> None:
 @formats
 def test_an_empty_export_is_a_valid_file(format: str) -> None:
     """No memories make a file that can be read, and that holds none."""
-    assert list(read_pages(written([], format), format)) == []
+    assert list(read_pages(export_bytes([], format), format)) == []
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, format: str, sma
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_one_wrong_memory_refuses_the_whole_file(small: int) -> None:
     """Nothing is given out when one memory of many cannot be, and the error names it."""
-    data = written([page(0, 30)], "nquads").replace(b'"1"^^', b'"one"^^', 1)
+    data = export_bytes([page(0, 30)], "nquads").replace(b'"1"^^', b'"one"^^', 1)
     with pytest.raises(InvalidRDF, match=r"memory_m\d+> revision is 'one'"):
         read_pages(data, "nquads", page_size=5, max_in_memory=small)
 
@@ -249,7 +249,7 @@ jido:memory_x jido:summary "three" .
 def test_files_of_others_read_the_same_either_way(page: int, small: int) -> None:
     """Foreign names, several classes, several graphs and evidence without a name give each memory once."""
     missing = ImportDefaults(agent_id="a", created_at=NOW)
-    entries, links, _ = everything(
+    entries, links, _ = parts_of(
         read_pages(OTHERS, "trig", defaults=missing, page_size=page, max_in_memory=small)
     )
     assert [(entry.id, entry.type) for entry in entries] == [
@@ -290,7 +290,7 @@ def test_open_files_are_read_from_where_they_stand() -> None:
 
     data = to_nquads(page(0, 1).entries[0]).encode()
     stream: Any = Stream(data)
-    assert everything(read_pages(stream, "nquads"))[0] == list(page(0, 1).entries)
+    assert parts_of(read_pages(stream, "nquads"))[0] == list(page(0, 1).entries)
 
 
 def test_large_exports_need_little_memory(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_large_exports_need_little_memory(tmp_path: Path) -> None:
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After reading through a triple store on disk, whether it went well or not, no file of it is left."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    data = written([page(0, 30)], "nquads")
+    data = export_bytes([page(0, 30)], "nquads")
     list(read_pages(data, "nquads", max_in_memory=0))
     with pytest.raises(InvalidRDF):
         read_pages(data + b"nonsense", "nquads", max_in_memory=0)

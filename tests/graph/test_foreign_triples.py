@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pyoxigraph import Quad, RdfFormat, Triple, parse
 
-from omoide.core.entry import Entry, Evidence
+from omoide import Entry, Evidence
 from omoide.errors import InvalidRDF
 from omoide.graph import MEMORY, PREFIXES, ImportDefaults, MemoryBatch, from_quads
 from omoide.graph.vocabulary import evidence_iri
-from omoide.stores.records import Access
+from omoide.stores import Access
 
 HEAD = "".join(f"@prefix {name}: <{iri}> .\n" for name, iri in PREFIXES.items())
 PLAIN = """
@@ -24,7 +24,7 @@ jido:memory_my_mem_1 a jido:Fact ;
 AT = 1_735_787_045_000
 
 
-def read(turtle: str, missing: ImportDefaults | None = None) -> MemoryBatch:
+def read_turtle(turtle: str, missing: ImportDefaults | None = None) -> MemoryBatch:
     quads: list[Quad | Triple] = list(parse(HEAD + turtle, RdfFormat.TURTLE))
     return from_quads(
         quads, ImportDefaults(agent_id="someone", created_at=AT) if missing is None else missing
@@ -32,7 +32,7 @@ def read(turtle: str, missing: ImportDefaults | None = None) -> MemoryBatch:
 
 
 def one(turtle: str) -> Entry:
-    (entry,) = read(turtle).entries
+    (entry,) = read_turtle(turtle).entries
     return entry
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_memory_is_passed_over() -> None:
     jido:memory_my_mem_1 <https://example.org/colour> "red" ; jido:justifiedBy <https://example.org/reason> .
     jido:DeletedMarker a jido:Entity .
     """
-    assert read(PLAIN + others) == read(PLAIN)
+    assert read_turtle(PLAIN + others) == read_turtle(PLAIN)
 
 
 def test_a_subject_of_others_gets_its_iri_as_id() -> None:
@@ -115,17 +115,17 @@ def test_a_subject_of_others_gets_its_iri_as_id() -> None:
 def test_a_memory_may_be_known_by_its_name_alone() -> None:
     """Something called a memory that has a summary is one, of no particular type."""
     assert one('jido:memory_1 jido:summary "s" .').type is None
-    assert read("jido:memory_1 jido:rationale 's' .") == MemoryBatch()
+    assert read_turtle("jido:memory_1 jido:rationale 's' .") == MemoryBatch()
 
 
 def test_what_is_missing_comes_from_the_caller() -> None:
     """Agent, session, project, namespace and time are taken from the caller where the triples are silent."""
     missing = ImportDefaults(agent_id="a", session_id="s", project_id="p", namespace="n", created_at=7)
-    (entry,) = read('jido:memory_1 a jido:Fact ; jido:summary "x" .', missing).entries
+    (entry,) = read_turtle('jido:memory_1 a jido:Fact ; jido:summary "x" .', missing).entries
     assert (entry.agent_id, entry.session_id, entry.project_id) == ("a", "s", "p")
     assert (entry.namespace, entry.created_at) == ("n", 7)
     with pytest.raises(InvalidRDF, match=r"memory_1.* assertedBy is missing"):
-        read('jido:memory_1 a jido:Fact ; jido:summary "x" .', ImportDefaults())
+        read_turtle('jido:memory_1 a jido:Fact ; jido:summary "x" .', ImportDefaults())
 
 
 def test_evidence_keeps_what_is_known_of_it() -> None:
@@ -146,7 +146,7 @@ def test_evidence_keeps_what_is_known_of_it() -> None:
 
 def test_links_lead_to_memories_only() -> None:
     """A relation to a memory, whatever its name, is a link as old as it; one to other things is none."""
-    found = read(
+    found = read_turtle(
         about("jido:refines jido:memory_y, <https://example.org/m>, <https://example.org/other>")
         + "<https://example.org/m> a jido:Hypothesis ; jido:summary 't' ."
     )
@@ -163,7 +163,7 @@ def test_supersession_goes_from_old_to_new() -> None:
 def test_use_is_read() -> None:
     """How often and when a memory was recalled comes back beside it."""
     used = "jido:accessCount 3 ; jido:lastAccessed '2025-01-02T03:04:05Z'^^xsd:dateTime"
-    assert read(about(used)).access == {"x": Access(count=3, last=AT)}
+    assert read_turtle(about(used)).access == {"x": Access(count=3, last=AT)}
 
 
 @pytest.mark.parametrize(
@@ -208,15 +208,15 @@ def test_times_are_read_in_all_their_forms(moment: str, at: int) -> None:
 def test_what_cannot_be_names_the_memory_and_the_field(said: str, problem: str) -> None:
     """A value that no memory can have is refused with the subject, the field and what is wrong with it."""
     with pytest.raises(InvalidRDF, match=f"(?s)memory_x> .*{problem}"):
-        read(about(said))
+        read_turtle(about(said))
 
 
 def test_an_empty_summary_is_refused() -> None:
     """A memory has content."""
     with pytest.raises(InvalidRDF, match="memory_x> summary is missing"):
-        read("jido:memory_x a jido:Fact .")
+        read_turtle("jido:memory_x a jido:Fact .")
     with pytest.raises(InvalidRDF, match="memory_x> content is empty"):
-        read("jido:memory_x a jido:Fact ; jido:summary ' ' .")
+        read_turtle("jido:memory_x a jido:Fact ; jido:summary ' ' .")
 
 
 def test_two_descriptions_of_one_memory_must_agree() -> None:

@@ -10,7 +10,8 @@ import pytest
 import rdflib
 from pyoxigraph import NamedNode, RdfFormat, Store, parse
 
-from omoide.core.entry import MEMORY_TYPES, PARENT_TYPES, ROOT_TYPE, ontology_class
+from omoide.core import MEMORY_TYPES, ontology_class
+from omoide.core.entry import PARENT_TYPES, ROOT_TYPE
 from omoide.errors import NotFound
 from omoide.graph import CLASSES, PREFIXES, TYPES, ontology
 from omoide.graph.vocabulary import (
@@ -152,7 +153,7 @@ def properties(triples: Triples, kind: str) -> set[str]:
     return found
 
 
-def everything(read: Callable[[str], Triples], names: Iterable[str] = ontology.MODULES) -> Triples:
+def all_triples(read: Callable[[str], Triples], names: Iterable[str] = ontology.MODULES) -> Triples:
     return set().union(*map(read, names))
 
 
@@ -184,7 +185,7 @@ def test_each_module_declares_its_properties_with_domain_and_range(
 @readers
 def test_the_individuals_are_those_of_the_jido_ontology(read: Callable[[str], Triples]) -> None:
     """Each class of choices has exactly its individuals, and Abandoned is one individual of two classes."""
-    triples = everything(read)
+    triples = all_triples(read)
     table = dict(re.findall(r"^(\w+): (.*)$", INDIVIDUAL_TABLE, re.MULTILINE))
     for kind, names in table.items():
         found = {local(s) for s, p, o in triples if p == f"{RDF}type" and o == JIDO + kind}
@@ -197,7 +198,7 @@ def test_the_individuals_are_those_of_the_jido_ontology(read: Callable[[str], Tr
 @readers
 def test_the_ontology_is_complete(read: Callable[[str], Triples]) -> None:
     """It has 56 classes, 45 individuals, 51 object and 27 datatype properties, in more than 600 triples."""
-    triples = everything(read)
+    triples = all_triples(read)
     counts = [
         len(instances(triples, kind))
         for kind in ("Class", "NamedIndividual", "ObjectProperty", "DatatypeProperty")
@@ -226,7 +227,7 @@ def test_each_file_is_an_ontology_of_a_version_that_imports_what_it_uses(
         if name not in seen:
             seen.add(name)
             todo += values(read(files[name]), name, f"{OWL}imports")
-    known = everything(read, (files[name] for name in seen))
+    known = all_triples(read, (files[name] for name in seen))
     declared = {s for s, p, _ in known if p == f"{RDF}type"}
     assert {o for _, _, o in triples if o.startswith(JIDO)} <= declared
 
@@ -250,7 +251,7 @@ def test_the_modules_have_their_names_and_their_order(read: Callable[[str], Trip
 @readers
 def test_every_word_is_explained(read: Callable[[str], Triples]) -> None:
     """Everything that is declared has a label and a comment."""
-    triples = everything(read, (*ontology.MODULES, ontology.OWN))
+    triples = all_triples(read, (*ontology.MODULES, ontology.OWN))
     declared = {s for s, p, _ in triples if p == f"{RDF}type"}
     for predicate in ("label", "comment"):
         assert {s for s, p, o in triples if p == RDFS + predicate and o.strip()} == declared
@@ -263,7 +264,7 @@ def test_the_words_that_nobody_had_declared_are_declared(read: Callable[[str], T
     figures = {"confidence MemoryItem>double", "accessCount MemoryItem>integer"}
     assert {*figures, "lastAccessed MemoryItem>dateTime"} <= properties(own, "DatatypeProperty")
     assert instances(own, "NamedIndividual") == {"DeletedMarker"}
-    jido = everything(read)
+    jido = all_triples(read)
     assert not {s for s, _, _ in own} & {s for s, _, _ in jido}
 
 
@@ -282,7 +283,7 @@ def test_the_ontology_lies_in_a_graph_of_its_own() -> None:
     asked = "ASK { jido:Bug rdfs:subClassOf+ jido:MemoryItem }"
     prefixes = dict(PREFIXES)
     assert store.query(asked, prefixes=prefixes, default_graph=NamedNode(ONTOLOGY_GRAPH))
-    assert len(store) == len(everything(by_pyoxigraph, (*ontology.MODULES, ontology.OWN)))
+    assert len(store) == len(all_triples(by_pyoxigraph, (*ontology.MODULES, ontology.OWN)))
 
 
 def test_an_unknown_module_is_an_error() -> None:
@@ -293,7 +294,7 @@ def test_an_unknown_module_is_an_error() -> None:
 
 def test_memory_types_and_classes_are_the_same_tree() -> None:
     """Every memory type has its class, with the same parent, and the other way round."""
-    triples = everything(by_pyoxigraph)
+    triples = all_triples(by_pyoxigraph)
     assert {CLASSES[name] for name in MEMORY_TYPES} | {CLASSES[ROOT_TYPE]} == set(TYPES)
     for name, parent in PARENT_TYPES.items():
         assert values(triples, ontology_class(name), f"{RDFS}subClassOf") == [ontology_class(parent)]
@@ -301,7 +302,7 @@ def test_memory_types_and_classes_are_the_same_tree() -> None:
 
 def test_every_word_that_memories_are_told_with_is_declared() -> None:
     """The tables of relations, sources, levels and facets name nothing that the ontology does not declare."""
-    triples = everything(by_pyoxigraph)
+    triples = all_triples(by_pyoxigraph)
     objects, datas = instances(triples, "ObjectProperty"), instances(triples, "DatatypeProperty")
     individuals = instances(triples, "NamedIndividual")
     assert set(RELATIONS.values()) <= objects

@@ -13,7 +13,7 @@ from tests.support.servers import postgres
 ROUNDS = 3 * int(os.environ.get("OMOIDE_KILLS", "10"))
 
 
-def told(process: Popen[bytes], line: str) -> str:
+def ask_process(process: Popen[bytes], line: str) -> str:
     """What a process answers to a line."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -35,9 +35,9 @@ def test_a_query_sees_what_another_process_was_told_is_done() -> None:
                 for step in range(chance.randrange(1, 4)):
                     op = chance.choice(("write", "write", "supersede", "erase")) if there else "write"
                     id = f"m{n}-{step}" if op == "write" else chance.choice(sorted(there))
-                    assert told(writer, f"{op} {id}") == "done\n"
+                    assert ask_process(writer, f"{op} {id}") == "done\n"
                     there.symmetric_difference_update({id})
-                assert json.loads(told(reader, "ask")) == sorted(f"It says {id}." for id in there)
+                assert json.loads(ask_process(reader, "ask")) == sorted(f"It says {id}." for id in there)
         finally:
             for process in (writer, reader):
                 assert process.stdin is not None

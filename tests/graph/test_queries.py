@@ -22,17 +22,15 @@ from tests.support.graph_queries import (
     NOW,
     QUESTIONS,
     TEA,
-    furnish,
+    fill_store,
     graph_of,
-    survey,
+    read_world,
 )
 
-from omoide import clock, graph
-from omoide.core.entry import MEMORY_TYPES, Filter, Scope
+from omoide import Filter, Scope, clock, graph
+from omoide.core import MEMORY_TYPES
 from omoide.graph import CLASSES, IRI, GraphView, memory_iri
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.factory import open_store
-from omoide.stores.records import Query
+from omoide.stores import AsyncStore, Query, open_store
 from omoide.testing import FrozenClock
 
 PLACES = ("memory", "folder", "oxigraph", "rdflib")
@@ -53,7 +51,7 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
     with ExitStack() as stack, clock.override(FrozenClock(NOW)):
         path = folder / "memory.db"
         store = stack.enter_context(open_store(f"sqlite:///{path}", embedder="none"))
-        anyio.run(furnish, store)
+        anyio.run(fill_store, store)
         (folder / "a").mkdir()
         (folder / "b").mkdir()
         oxigraph = stack.enter_context(servers.oxigraph(folder / "a"))
@@ -76,7 +74,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def told(found: graph.Answer) -> Any:
+def plain_answer(found: graph.Answer) -> Any:
     """What an answer says, as plain data."""
     if found.kind == "truth":
         return found.truth
@@ -97,15 +95,15 @@ def comparable(answer: Any, ordered: bool) -> Any:
 async def test_a_question_is_answered_as_the_entries_say(views: Views, name: str, place: str) -> None:
     """In memory, in a folder and on either server, the answer is what the store's own entries amount to."""
     question = QUESTIONS[name]
-    expected = question.answer(await survey(views.store, question.scope))
+    expected = question.answer(await read_world(views.store, question.scope))
     found = await views.views[place].sparql(question.query, question.scope, **question.bindings)
-    assert comparable(told(found), question.ordered) == comparable(expected, question.ordered)
+    assert comparable(plain_answer(found), question.ordered) == comparable(expected, question.ordered)
     assert expected or isinstance(expected, bool), "a question without an answer shows nothing"
 
 
 def test_the_questions_are_worth_asking(views: Views) -> None:
     """There are enough memories, of every type and owner, and something stale and something replaced."""
-    world = anyio.run(survey, views.store, EVERYTHING)
+    world = anyio.run(read_world, views.store, EVERYTHING)
     assert len(world.entries) == 40
     assert {one.type for one in world.entries} == {None, *MEMORY_TYPES}
     assert len({graph_of(one) for one in world.entries}) > 8
@@ -117,15 +115,15 @@ def test_the_questions_are_worth_asking(views: Views) -> None:
 async def test_a_scope_hides_the_others(views: Views, place: str) -> None:
     """No question finds a memory, a text or an evidence of another project, agent or session."""
     for scope in (TEA, ADA, FIRST):
-        world = await survey(views.store, scope)
+        world = await read_world(views.store, scope)
         inside = {one.content for one in world.entries}
         for query in ("SELECT ?t { ?m jido:summary ?t }", "SELECT ?t { GRAPH ?g { ?m jido:summary ?t } }"):
             found = await views.views[place].sparql(query, scope)
             assert {*found.values("t")} == inside
     nobody = Scope(namespace="shops", agent_id="nobody")
-    assert told(await views.views[place].sparql("SELECT ?t { ?m jido:summary ?t }", nobody)) == []
+    assert plain_answer(await views.views[place].sparql("SELECT ?t { ?m jido:summary ?t }", nobody)) == []
     other = Scope(namespace="other")
-    assert told(await views.views[place].sparql("ASK { ?m jido:summary ?t }", other)) is False
+    assert plain_answer(await views.views[place].sparql("ASK { ?m jido:summary ?t }", other)) is False
 
 
 ELSEWHERE = """
@@ -150,15 +148,15 @@ async def test_another_process_is_heard_at_once(views: Views, place: str) -> Non
     """What another process writes, replaces and erases is there, changed and gone in the very next answer."""
     view, scope = views.views[place], Scope(namespace="n " + place, agent_id="eve")
     query = "SELECT ?text ?by { ?m jido:summary ?text OPTIONAL { ?m jido:supersededBy ?by } } ORDER BY ?text"
-    assert told(await view.sparql(query, scope)) == []
+    assert plain_answer(await view.sparql(query, scope)) == []
     mine = f"scope = Scope(namespace={scope.namespace!r}, agent_id='eve')"
     write = "blocking.remember(store, {0!r}, scope, id={0!r})"
     elsewhere(views.path, mine, write.format("one"), write.format("two"))
-    assert told(await view.sparql(query, scope)) == [("one", None), ("two", None)]
+    assert plain_answer(await view.sparql(query, scope)) == [("one", None), ("two", None)]
     elsewhere(views.path, mine, "blocking.forget(store, 'one', scope, replacement='two')")
-    assert told(await view.sparql(query, scope)) == [("one", memory_iri("two")), ("two", None)]
+    assert plain_answer(await view.sparql(query, scope)) == [("one", memory_iri("two")), ("two", None)]
     elsewhere(views.path, mine, "blocking.erase(store, scope, id='one')", write.format("three"))
-    assert told(await view.sparql(query, scope)) == [("three", None), ("two", None)]
+    assert plain_answer(await view.sparql(query, scope)) == [("three", None), ("two", None)]
 
 
 async def test_listing_and_asking_agree(views: Views) -> None:

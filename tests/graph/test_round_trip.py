@@ -18,15 +18,13 @@ from hypothesis import strategies as st
 from tests.conftest import EXAMPLES
 from tests.support.graph_memories import NOW, entries, moments, relations
 
-from omoide import clock, graph
-from omoide.core.entry import ROOT_TYPE, Entry, Evidence, Scope, WriteRequest
+from omoide import Entry, Evidence, Scope, WriteRequest, clock, graph
+from omoide.core.entry import ROOT_TYPE
 from omoide.errors import IdTaken, Invalid, InvalidRDF, OmoideError
 from omoide.graph import CLASSES, GraphView
 from omoide.graph.files import FORMATS
 from omoide.graph.vocabulary import JIDO
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.factory import open_store
-from omoide.stores.records import Access, Link
+from omoide.stores import Access, AsyncStore, Link, open_store
 from omoide.testing import FrozenClock
 
 NAMES = list(FORMATS)
@@ -42,7 +40,7 @@ class Held(NamedTuple):
     access: dict[str, Access]
 
 
-async def held(store: AsyncStore, scope: Scope = ADA) -> Held:
+async def contents_of(store: AsyncStore, scope: Scope = ADA) -> Held:
     """What a store tells of a scope, entry by entry."""
     found = {entry.id: entry for entry in await store.list_entries(scope)}
     links = [link for id in found for link in await store.links(id, scope)]
@@ -55,7 +53,7 @@ async def held(store: AsyncStore, scope: Scope = ADA) -> Held:
 
 
 @asynccontextmanager
-async def opened(url: str = "memory://") -> AsyncIterator[tuple[AsyncStore, GraphView]]:
+async def open_view(url: str = "memory://") -> AsyncIterator[tuple[AsyncStore, GraphView]]:
     """A store and a graph over it."""
     async with open_store(url, embedder="none") as store, graph.open(store) as view:
         yield store, view
@@ -100,17 +98,17 @@ async def test_a_store_comes_back_from_a_file(tmp_path: Path, format: str, kind:
     """Every entry with its revision and state, every link with its time, every use: all as it was."""
     url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'new.db'}"
     path = tmp_path / f"memories{FORMATS[format].extension}"
-    async with opened() as (store, view), opened(url) as (fresh, other):
+    async with open_view() as (store, view), open_view(url) as (fresh, other):
         await furnish(store)
-        whole = await held(store)
+        whole = await contents_of(store)
         assert whole.entries["m12"].stale
         assert whole.entries["m6"].stale
         assert whole.entries["m0"].rev == 2
         assert await view.export(path, ADA) == 13
         assert await other.load(path, ADA) == 13
-        assert await held(fresh) == whole
+        assert await contents_of(fresh) == whole
         assert await other.load(path, ADA) == 0, "what is there already is passed over"
-        assert await held(fresh) == whole
+        assert await contents_of(fresh) == whole
         query = "SELECT ?m ?p ?o { ?m jido:inNamespace 'n' ; ?p ?o } ORDER BY ?m ?p ?o"
         assert [*await other.sparql(query, ADA)] == [*await view.sparql(query, ADA)]
 
@@ -127,27 +125,27 @@ def test_any_store_comes_back(data: st.DataObject, format: str) -> None:
     used = data.draw(st.lists(one, max_size=4))
 
     async def there_and_back() -> None:
-        async with opened() as (store, view), opened() as (fresh, other):
+        async with open_view() as (store, view), open_view() as (fresh, other):
             for entry in some:
                 own = entry.replace(namespace="n", agent_id="ada", superseded_by=None, superseded_at=None)
                 await store.write(WriteRequest(entry=own.replace(superseded_reason=None)))
             for source, relation, target, at in links:
-                await tried(
+                await try_change(
                     store.link(Link(source=source, relation=relation, target=target, created_at=at), ADA)
                 )
             for id, by, reason in changes:
-                await tried(store.supersede(id, ADA, by=by, reason=reason))
+                await try_change(store.supersede(id, ADA, by=by, reason=reason))
             await store.record_access(used, ADA)
             file = BytesIO()
             await view.export(file, ADA, format=format)
             await other.load(file.getvalue(), ADA, format=format)
-            assert await held(fresh) == await held(store)
+            assert await contents_of(fresh) == await contents_of(store)
 
     with clock.override(FrozenClock(NOW)):
         anyio.run(there_and_back)
 
 
-async def tried(change: Any) -> None:
+async def try_change(change: Any) -> None:
     """Change something, unless the store has a reason not to."""
     try:
         await change
@@ -155,7 +153,7 @@ async def tried(change: Any) -> None:
         return
 
 
-async def exported(view: GraphView, format: str, scope: Scope = ADA) -> bytes:
+async def export_bytes(view: GraphView, format: str, scope: Scope = ADA) -> bytes:
     """What a scope holds, as the bytes of a file."""
     file = BytesIO()
     await view.export(file, scope, format=format)
@@ -166,10 +164,10 @@ async def exported(view: GraphView, format: str, scope: Scope = ADA) -> bytes:
 @pytest.mark.parametrize(("format", "name"), [("turtle", "turtle"), ("jsonld", "json-ld")])
 async def test_another_library_reads_what_was_exported(format: str, name: str) -> None:
     """rdflib finds the same memories in the file, with their classes, texts, numbers and relations."""
-    async with opened() as (store, view):
+    async with open_view() as (store, view):
         await furnish(store)
-        whole = await held(store)
-        read = rdflib.Dataset(default_union=True).parse(data=await exported(view, format), format=name)
+        whole = await contents_of(store)
+        read = rdflib.Dataset(default_union=True).parse(data=await export_bytes(view, format), format=name)
     asked = f"""PREFIX jido: <{JIDO}>
         SELECT ?m ?type ?text ?sure {{ ?m a ?type ; jido:summary ?text ; jido:confidence ?sure }}"""
     found: Any = read.query(asked)
@@ -185,16 +183,16 @@ async def test_another_library_reads_what_was_exported(format: str, name: str) -
 @formats
 async def test_a_broken_file_imports_nothing(format: str) -> None:
     """Cut off anywhere in its last third, a file is refused as a whole, and the store is as it was."""
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         await furnish(store)
-        data = await exported(view, format)
-        before = await held(fresh)
+        data = await export_bytes(view, format)
+        before = await contents_of(fresh)
         for cut in range(len(data) * 2 // 3, len(data) - 2, len(data) // 23):
             if data[:cut].endswith((b"\n", b" .", b".")):
                 cut -= 4  # at the end of a statement, what is left is a whole file, only a shorter one
             with pytest.raises(InvalidRDF):
                 await other.load(data[:cut], ADA, format=format)
-        assert await held(fresh) == before == Held({}, set(), {})
+        assert await contents_of(fresh) == before == Held({}, set(), {})
 
 
 WRONG = {
@@ -210,9 +208,9 @@ WRONG = {
 async def test_one_wrong_memory_keeps_all_out(name: str) -> None:
     """A file in which a single memory cannot be understood imports nothing, and the error names it."""
     right, wrong = WRONG[name]
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         await furnish(store)
-        lines = (await exported(view, "nquads")).splitlines(keepends=True)
+        lines = (await export_bytes(view, "nquads")).splitlines(keepends=True)
         at = max(at for at, line in enumerate(lines) if right in line and b"memory_m9>" in line)
         lines[at] = lines[at].replace(right, wrong)
         with pytest.raises(InvalidRDF, match="memory_m9"):
@@ -222,13 +220,13 @@ async def test_one_wrong_memory_keeps_all_out(name: str) -> None:
 
 async def test_what_is_there_and_differs_keeps_all_out() -> None:
     """A memory that the store holds with other words is not overwritten, and nothing else comes in."""
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         await furnish(store)
         await fresh.write(WriteRequest(entry=a_memory(9, content="something else")))
-        before = await held(fresh)
+        before = await contents_of(fresh)
         with pytest.raises(IdTaken, match="m9"):
-            await other.load(await exported(view, "trig"), ADA, format="trig")
-        assert await held(fresh) == before
+            await other.load(await export_bytes(view, "trig"), ADA, format="trig")
+        assert await contents_of(fresh) == before
 
 
 OUTSIDE = {
@@ -243,10 +241,10 @@ OUTSIDE = {
 @formats
 async def test_nothing_comes_in_from_outside_the_scope(name: str, format: str) -> None:
     """A file with a memory of another agent, session, project or namespace is refused as a whole."""
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         await furnish(store)
         with pytest.raises(Invalid, match="outside the scope"):
-            await other.load(await exported(view, format), OUTSIDE[name], format=format)
+            await other.load(await export_bytes(view, format), OUTSIDE[name], format=format)
         for namespace in ("n", "m"):
             assert await fresh.list_entries(Scope(namespace=namespace)) == []
 
@@ -254,15 +252,15 @@ async def test_nothing_comes_in_from_outside_the_scope(name: str, format: str) -
 @formats
 async def test_nothing_leaves_from_outside_the_scope(format: str) -> None:
     """A file holds what its scope holds; what its memories are linked with elsewhere is not in it."""
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         await furnish(store)
         await store.write(WriteRequest(entry=a_memory(50, agent_id="bob", content="of nobody's business")))
         await store.link(Link(source="m9", relation="refines", target="m50"), Scope(namespace="n"))
         session = ADA.replace(session_id="s0")
-        data = await exported(view, format, session)
+        data = await export_bytes(view, format, session)
         assert b"nobody's business" not in data
         assert await other.load(data, session, format=format) == 5
-        came = await held(fresh)
+        came = await contents_of(fresh)
         assert {*came.entries} == {"m0", "m3", "m6", "m9", "m12"}
         assert came.links == set()
 
@@ -271,13 +269,13 @@ async def test_nothing_leaves_from_outside_the_scope(format: str) -> None:
 async def test_several_agents_travel_together(format: str) -> None:
     """What several agents know of a project leaves in one file and comes back from it."""
     project = Scope(namespace="n", project_id="tea")
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         for at in range(6):
             memory = a_memory(at, agent_id=("ada", "bob")[at % 2], project_id="tea")
             await store.write(WriteRequest(entry=memory))
         await store.link(Link(source="m1", relation="contradicts", target="m2", created_at=NOW), project)
-        assert await other.load(await exported(view, format, project), project, format=format) == 6
-        assert await held(fresh, project) == await held(store, project)
+        assert await other.load(await export_bytes(view, format, project), project, format=format) == 6
+        assert await contents_of(fresh, project) == await contents_of(store, project)
 
 
 @formats
@@ -286,22 +284,22 @@ async def test_what_does_not_hold_does_not_come_back_to_life(format: str, premis
     """What rests on an erased memory, or on a replaced one that stays behind, is stale after an import."""
     session = ADA.replace(session_id="s0")
     rests = (Evidence(kind="entry", ref="m1"),)
-    async with opened() as (store, view), opened() as (fresh, other):
+    async with open_view() as (store, view), open_view() as (fresh, other):
         await store.write(WriteRequest(entry=a_memory(1)))
         await store.write(WriteRequest(entry=a_memory(6, evidence=rests)))
         if premise == "erased":
             await store.erase(ADA, id="m1")
         else:
             await store.supersede("m1", ADA)
-        assert (await held(store, session)).entries["m6"].stale
-        await other.load(await exported(view, format, session), session, format=format)
-        assert (await held(fresh)).entries["m6"].stale
+        assert (await contents_of(store, session)).entries["m6"].stale
+        await other.load(await export_bytes(view, format, session), session, format=format)
+        assert (await contents_of(fresh)).entries["m6"].stale
 
 
 ROUNDS = 60
 
 
-def writing(path: Path) -> Iterator[None]:
+def write_changes(path: Path) -> Iterator[None]:
     """Change a store again and again from a connection of its own, one round of changes at each step."""
     with open_store(f"sqlite:///{path}", embedder="none") as store:
         for at in range(ROUNDS):
@@ -334,9 +332,9 @@ def rounds(came: Held) -> list[int]:
 async def test_others_may_write_during_an_export(tmp_path: Path, format: str, target: str) -> None:
     """The file holds the store of one moment: no change without those made before it."""
     path, out, file = tmp_path / "memory.db", tmp_path / "out", BytesIO()
-    async with opened(f"sqlite:///{path}") as (store, view), opened() as (fresh, other):
+    async with open_view(f"sqlite:///{path}") as (store, view), open_view() as (fresh, other):
         await store.write_many([WriteRequest(entry=a_memory(at)) for at in range(1_200)])
-        others = writing(path)
+        others = write_changes(path)
         if target == "path":  # rounds between two pages, and after the last
             told = partial(_each, others, 20)
             count = await view.export(out, ADA, format=format, progress=told)
@@ -346,7 +344,7 @@ async def test_others_may_write_during_an_export(tmp_path: Path, format: str, ta
                 count = await view.export(file, ADA, format=format)
         source = out if target == "path" else file.getvalue()
         assert await other.load(source, ADA, format=format) == count
-        came = await held(fresh)
+        came = await contents_of(fresh)
     assert {f"m{at}" for at in range(400, 1_200)} <= {*came.entries}
     seen = rounds(came)
     assert sorted(seen, reverse=True) == seen
@@ -363,7 +361,7 @@ def _each(others: Iterator[None], count: int, *progress: object) -> None:
 async def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     """When the export fails half-way, the file that was there before is still there, and nothing else."""
     path = tmp_path / "memories.ttl"
-    async with opened() as (store, view):
+    async with open_view() as (store, view):
         await furnish(store)
         await view.export(path, ADA)
         before = path.read_bytes()
@@ -374,9 +372,9 @@ async def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError):
             await view.export(path, ADA, progress=fails)
         assert path.read_bytes() == before
-    assert listed(tmp_path) == [path.name]
+    assert list_files(tmp_path) == [path.name]
 
 
-def listed(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """The names of the files in a folder."""
     return [one.name for one in folder.iterdir()]

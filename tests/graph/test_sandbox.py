@@ -40,7 +40,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return write
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -168,7 +168,7 @@ async def test_who_is_cancelled_leaves_no_process(script: Script) -> None:
             await eventually(lambda: pid.exists() and pid.read_text() != "", timeout=30.0)
             tasks.cancel_scope.cancel()
     assert not scope.cancelled_caught
-    assert gone(int(pid.read_text()))
+    assert is_gone(int(pid.read_text()))
 
 
 async def test_who_runs_out_of_time_leaves_no_process(script: Script) -> None:
@@ -176,7 +176,7 @@ async def test_who_runs_out_of_time_leaves_no_process(script: Script) -> None:
     pid = script("import signal, time\nsignal.signal(15, signal.SIG_IGN)\nwhile True: time.sleep(1)")
     with pytest.raises(QueryStopped):
         await ask(timeout=3.0)
-    assert gone(int(pid.read_text()))
+    assert is_gone(int(pid.read_text()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no list of open files")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyoxigraph import NamedNode, RdfFormat, Store, Triple, parse, serialize
 from tests.support.graph_memories import NOW, entries, memories
 
-from omoide.core.entry import MEMORY_TYPES, Entry, Evidence
+from omoide import Entry, Evidence
+from omoide.core import MEMORY_TYPES
 from omoide.graph import (
     CLASSES,
     MEMORY,
@@ -26,13 +27,13 @@ from omoide.graph import (
 )
 from omoide.graph.serializer import datetime_literal, entries_to_nquads
 from omoide.graph.vocabulary import JIDO, TYPE, XSD, evidence_iri
-from omoide.stores.records import Access, Link
+from omoide.stores import Access, Link
 
 DECLARED = {quad.subject.value for quad in parse(ontology.nquads(), RdfFormat.N_QUADS)}
 Memory = tuple[Entry, tuple[Link, ...], Access | None]
 
 
-def expected(memory: Memory) -> MemoryBatch:
+def expected_batch(memory: Memory) -> MemoryBatch:
     entry, links, access = memory
     return MemoryBatch(entries=(entry,), links=links, access={} if access is None else {entry.id: access})
 
@@ -42,7 +43,7 @@ def entry(**fields: Any) -> Entry:
     return Entry(**given | fields)
 
 
-def said(told: Entry, *links: Link, access: Access | None = None) -> dict[str, set[str]]:
+def statements_about(told: Entry, *links: Link, access: Access | None = None) -> dict[str, set[str]]:
     """Property -> objects in N-Triples, of what is said about the memory itself."""
     found: dict[str, set[str]] = {}
     for quad in parse(to_nquads(told, links, access), RdfFormat.N_QUADS):
@@ -59,7 +60,7 @@ def jido(name: str) -> str:
 @given(memories())
 def test_a_memory_comes_back_from_n_quads(memory: Memory) -> None:
     """Every field of an entry, its links with their times, and its use survive N-Quads."""
-    assert from_quads(parse(to_nquads(*memory), RdfFormat.N_QUADS)) == expected(memory)
+    assert from_quads(parse(to_nquads(*memory), RdfFormat.N_QUADS)) == expected_batch(memory)
 
 
 @given(memories())
@@ -67,7 +68,7 @@ def test_a_memory_comes_back_from_a_triple_store(memory: Memory) -> None:
     """A triple store may write numbers and times in another way, and still nothing is lost."""
     store = Store()
     store.load(to_nquads(*memory), RdfFormat.N_QUADS)
-    assert from_quads(store) == expected(memory)
+    assert from_quads(store) == expected_batch(memory)
 
 
 @given(memories(), st.sampled_from((RdfFormat.TURTLE, RdfFormat.TRIG, RdfFormat.JSON_LD)))
@@ -78,7 +79,7 @@ def test_a_memory_comes_back_from_every_format(memory: Memory, kind: RdfFormat) 
     told: list[Any] = triples if kind == RdfFormat.TURTLE else list(quads)
     written = serialize(told, format=kind, prefixes=dict(PREFIXES))
     assert written is not None
-    assert from_quads(parse(written, kind)) == expected(memory)
+    assert from_quads(parse(written, kind)) == expected_batch(memory)
 
 
 @given(memories())
@@ -90,7 +91,7 @@ def test_another_reader_reads_what_was_written(memory: Memory) -> None:
     graph = rdflib.Graph().parse(data=turtle, format="turtle")
     assert len(graph) == len(set(triples))
     again = graph.serialize(format="nt", encoding="utf-8")
-    assert from_quads(parse(again, RdfFormat.N_TRIPLES)) == expected(memory)
+    assert from_quads(parse(again, RdfFormat.N_TRIPLES)) == expected_batch(memory)
 
 
 @given(st.lists(memories(), max_size=5, unique_by=lambda memory: memory[0].id))
@@ -147,7 +148,7 @@ def test_a_memory_is_told_in_the_words_of_the_ontology() -> None:
         rationale="It scales.",
         evidence=(Evidence(kind="document", ref="docs/adr.md"),),
     )
-    words = said(told)
+    words = statements_about(told)
     assert words[TYPE] == {jido("ArchitecturalDecision")}
     assert words["summary"] == {'"We use Phoenix."'}
     assert words["hasConfidence"] == {jido("Medium")}
@@ -163,12 +164,12 @@ def test_a_memory_is_told_in_the_words_of_the_ontology() -> None:
 @pytest.mark.parametrize("type", MEMORY_TYPES)
 def test_every_type_is_its_own_class(type: str) -> None:
     """A memory has the class of its type and no other, whichever of the 25 types it has."""
-    assert said(entry(type=type))[TYPE] == {f"<{CLASSES[type]}>"}
+    assert statements_about(entry(type=type))[TYPE] == {f"<{CLASSES[type]}>"}
 
 
 def test_a_memory_without_a_type_is_a_memory_item() -> None:
     """The root class stands for no type."""
-    assert said(entry())[TYPE] == {jido("MemoryItem")}
+    assert statements_about(entry())[TYPE] == {jido("MemoryItem")}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_memory_without_a_type_is_a_memory_item() -> None:
 )
 def test_confidence_is_told_in_words_and_exactly(confidence: float, level: str) -> None:
     """The level begins at 0.8 and 0.5, and the number itself stands beside it."""
-    words = said(entry(confidence=confidence))
+    words = statements_about(entry(confidence=confidence))
     assert words["hasConfidence"] == {jido(level)}
     assert words["confidence"] == {f'"{confidence!r}"^^<{XSD}double>'}
 
@@ -216,8 +217,8 @@ def test_one_reference_may_serve_in_several_ways() -> None:
 
 def test_what_was_forgotten_is_superseded_by_the_marker() -> None:
     """A memory without a successor points to the marker, one with a successor to that memory."""
-    assert said(entry(superseded_by="deleted"))["supersededBy"] == {jido("DeletedMarker")}
-    assert said(entry(superseded_by="m2"))["supersededBy"] == {jido("memory_m2")}
+    assert statements_about(entry(superseded_by="deleted"))["supersededBy"] == {jido("DeletedMarker")}
+    assert statements_about(entry(superseded_by="m2"))["supersededBy"] == {jido("memory_m2")}
 
 
 def test_links_are_properties_of_the_ontology() -> None:
@@ -227,7 +228,7 @@ def test_links_are_properties_of_the_ontology() -> None:
         for relation in ("has_root_cause", "likes to see")
     ]
     other = Link(source="m9", relation="refines", target="m1", created_at=NOW)
-    words = said(entry(), *links, other)
+    words = statements_about(entry(), *links, other)
     assert words["hasRootCause"] == {jido("memory_m2")}
     assert words["urn:omoide:relation:likes%20to%20see"] == {jido("memory_m2")}
     assert "refines" not in words
@@ -235,14 +236,14 @@ def test_links_are_properties_of_the_ontology() -> None:
 
 def test_conventions_and_errors_have_defaults() -> None:
     """A convention holds in its project as advice and an error is reported, unless the metadata says more."""
-    words = said(entry(type="coding_standard"))
+    words = statements_about(entry(type="coding_standard"))
     assert words["hasConventionScope"] == {jido("ProjectScope")}
     assert words["hasEnforcementLevel"] == {jido("Advisory")}
-    assert said(entry(type="bug"))["hasErrorStatus"] == {jido("Reported")}
+    assert statements_about(entry(type="bug"))["hasErrorStatus"] == {jido("Reported")}
     told = entry(type="agent_rule", metadata={"convention_scope": "global", "enforcement_level": "Strict"})
-    assert said(told)["hasConventionScope"] == {jido("GlobalScope")}
-    assert said(told)["hasEnforcementLevel"] == {jido("Strict")}
-    assert said(entry(type="bug", metadata={"error_status": "resolved"}))["hasErrorStatus"] == {
+    assert statements_about(told)["hasConventionScope"] == {jido("GlobalScope")}
+    assert statements_about(told)["hasEnforcementLevel"] == {jido("Strict")}
+    assert statements_about(entry(type="bug", metadata={"error_status": "resolved"}))["hasErrorStatus"] == {
         jido("Resolved")
     }
 
@@ -257,14 +258,15 @@ def test_metadata_tells_the_state_of_decisions_errors_and_tasks() -> None:
         "assigned_to": "bob",
     }
     decision, error, task, fact = (
-        said(entry(type=type, metadata=state)) for type in ("decision", "incident", "task", "fact")
+        statements_about(entry(type=type, metadata=state))
+        for type in ("decision", "incident", "task", "fact")
     )
     assert decision["decisionStatus"] == {'"accepted"'}
     assert decision["impactLevel"] == {'"high"'}
     assert error["severityLevel"] == {'"major"'}
     assert task["hasTaskStatus"] == {jido("InProgress")}
     assert task["assignedTo"] == {jido("agent_bob")}
-    several = said(entry(type="task", metadata={"assigned_to": ["bob", "eve"]}))
+    several = statements_about(entry(type="task", metadata={"assigned_to": ["bob", "eve"]}))
     assert several["assignedTo"] == {jido("agent_bob"), jido("agent_eve")}
     assert not {"decisionStatus", "impactLevel", "severityLevel", "hasTaskStatus", "assignedTo"} & set(fact)
 

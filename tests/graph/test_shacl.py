@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from tests.conftest import EXAMPLES
 from tests.support.graph_memories import NOW, entries, ids
 
-from omoide.core.entry import MEMORY_TYPES, Entry
+from omoide import Entry
+from omoide.core import MEMORY_TYPES
 from omoide.errors import InvalidRDF, MissingExtra
 from omoide.graph import MemoryBatch, ValidationProblem, to_nquads
 from omoide.graph.shacl import validate
 from omoide.graph.vocabulary import FACETS, JIDO, OPEN_STATUSES, TYPE, assignees
 from omoide.longterm import conflicts
-from omoide.stores.records import Link
+from omoide.stores import Link
 
 FOUND_BY = {
     "project_id": "ProjectShape",

@@ -39,17 +39,17 @@ def open_there(oxigraph_server: Server) -> Iterator[Open]:
     backend.close()
 
 
-async def said(view: GraphView, scope: Scope = ANN) -> list[str]:
+async def contents_of(view: GraphView, scope: Scope = ANN) -> list[str]:
     return [*map(str, (await view.sparql(SAID, scope)).values("said"))]
 
 
-def held(view: GraphView) -> set[bytes]:
+def statements_in(view: GraphView) -> set[bytes]:
     """All that a graph says about memories and their owners."""
     backend = view.core.backend
     return {*backend.dump(backend.graphs(OWNER_GRAPH)).split(b"\n")}
 
 
-def everything(view: GraphView) -> bytes:
+def dump_all(view: GraphView) -> bytes:
     return view.core.backend.dump(view.core.backend.graphs("urn:omoide:"))
 
 
@@ -58,11 +58,11 @@ async def test_a_memory_that_two_took_in_has_one_version(open_there: Open) -> No
     async with open_store("memory://", embedder="none") as store:
         await omoide.remember(store, "zero", FIRST, id="0")
         async with open_there(store) as one, open_there(store) as two:
-            assert await said(one) == await said(two) == ["zero"]
+            assert await contents_of(one) == await contents_of(two) == ["zero"]
             await omoide.remember(store, "as it was", FIRST, id="1")
-            assert await said(two) == ["as it was", "zero"]
+            assert await contents_of(two) == ["as it was", "zero"]
             await omoide.remember(store, "as it is", FIRST, id="1")
-            assert await said(one) == await said(two) == ["as it is", "zero"]
+            assert await contents_of(one) == await contents_of(two) == ["as it is", "zero"]
             assert len(await one.sparql("SELECT ?r WHERE { jido:memory_1 jido:revision ?r }", ANN)) == 1
 
 
@@ -71,18 +71,18 @@ async def test_what_was_erased_is_found_by_nobody(open_there: Open) -> None:
     async with open_store("memory://", embedder="none") as store:
         await omoide.remember(store, "zero", FIRST)
         async with open_there(store) as one:
-            assert await said(one, FIRST) == ["zero"]
+            assert await contents_of(one, FIRST) == ["zero"]
             async with open_there(store) as two:
                 await omoide.remember(store, "a secret", SECOND)
-                assert await said(two, SECOND) == ["a secret"]
-                assert await said(two) == ["a secret", "zero"]
+                assert await contents_of(two, SECOND) == ["a secret"]
+                assert await contents_of(two) == ["a secret", "zero"]
             await omoide.erase(store, SECOND)
-            assert await said(one, FIRST) == ["zero"]
-            assert b"a secret" not in everything(one)
-            assert b"session_s2" not in everything(one)
+            assert await contents_of(one, FIRST) == ["zero"]
+            assert b"a secret" not in dump_all(one)
+            assert b"session_s2" not in dump_all(one)
         async with open_there(store) as three:
-            assert await said(three, SECOND) == []
-            assert await said(three) == ["zero"]
+            assert await contents_of(three, SECOND) == []
+            assert await contents_of(three) == ["zero"]
 
 
 async def test_wide_graphs_are_shared_and_followed_by_all(open_there: Open) -> None:
@@ -91,11 +91,11 @@ async def test_wide_graphs_are_shared_and_followed_by_all(open_there: Open) -> N
         await omoide.remember(store, "one", FIRST)
         await omoide.remember(store, "two", SECOND)
         async with open_there(store) as first, open_there(store) as second:
-            assert await said(first) == await said(second) == ["one", "two"]
+            assert await contents_of(first) == await contents_of(second) == ["one", "two"]
             assert len(first.core.backend.graphs(UNION_GRAPH)) == 1
             await omoide.remember(store, "three", SECOND)
-            assert await said(second) == ["one", "three", "two"]
-            assert await said(first) == ["one", "three", "two"]
+            assert await contents_of(second) == ["one", "three", "two"]
+            assert await contents_of(first) == ["one", "three", "two"]
             assert len(first.core.backend.graphs(UNION_GRAPH)) == 1
 
 
@@ -105,13 +105,13 @@ async def test_what_a_crash_left_at_the_endpoint_is_followed(open_there: Open) -
         await omoide.remember(store, "a secret", FIRST)
         await omoide.remember(store, "two", SECOND)
         gone = open_there(store)
-        assert await said(gone) == ["a secret", "two"]
+        assert await contents_of(gone) == ["a secret", "two"]
         gone.core.backend.close()  # nothing was said to the view: so it is when a process dies
         await omoide.erase(store, FIRST)
         async with open_there(store) as later:
-            assert await said(later, SECOND) == ["two"]
-            assert b"a secret" not in everything(later)
-            assert await said(later) == ["two"]
+            assert await contents_of(later, SECOND) == ["two"]
+            assert b"a secret" not in dump_all(later)
+            assert await contents_of(later) == ["two"]
 
 
 async def test_two_stores_at_one_endpoint_are_not_mixed_up(open_there: Open) -> None:
@@ -121,11 +121,11 @@ async def test_two_stores_at_one_endpoint_are_not_mixed_up(open_there: Open) -> 
         await omoide.remember(yours, "yours", FIRST, id="y")
         async with open_there(mine) as one, open_there(yours) as two:
             for _ in range(2):
-                assert await said(one) == ["mine"]
-                assert await said(two) == ["yours"]
+                assert await contents_of(one) == ["mine"]
+                assert await contents_of(two) == ["yours"]
             await omoide.remember(mine, "mine too", SECOND)
-            assert await said(two) == ["yours"]
-            assert await said(one) == ["mine", "mine too"]
+            assert await contents_of(two) == ["yours"]
+            assert await contents_of(one) == ["mine", "mine too"]
 
 
 async def test_when_one_builds_the_graph_again_the_others_still_have_all_of_it(open_there: Open) -> None:
@@ -134,9 +134,9 @@ async def test_when_one_builds_the_graph_again_the_others_still_have_all_of_it(o
         for number in range(40):
             await omoide.remember(store, f"memory {number}", FIRST)
         async with open_there(store) as one, open_there(store) as two:
-            assert len(await said(one, FIRST)) == 40
+            assert len(await contents_of(one, FIRST)) == 40
             assert await two.rebuild("default") == 40
-            assert len(await said(one, FIRST)) == 40
+            assert len(await contents_of(one, FIRST)) == 40
 
 
 async def test_the_ontology_is_never_away(open_there: Open) -> None:
@@ -172,16 +172,16 @@ async def test_whoever_changes_the_graph_waits_for_the_other(
     async with open_store("memory://", embedder="none") as store, open_there(store) as view:
         with clock.override(lambda: NOW):
             await omoide.remember(store, "one", FIRST)
-            assert await said(view, FIRST) == ["one"]
+            assert await contents_of(view, FIRST) == ["one"]
             key = sha256(view.core.backend.name.encode()).hexdigest()
             lease = await store.claim(sync.LEASE_KIND, key, namespace, owner="dead", ttl_ms=sync.LEASE_TTL_MS)
             assert lease is not None
-            assert await said(view, FIRST) == ["one"]
+            assert await contents_of(view, FIRST) == ["one"]
             await omoide.remember(store, "two", FIRST)
             with pytest.raises(Busy, match="another program"):
-                await said(view, FIRST)
+                await contents_of(view, FIRST)
         with clock.override(lambda: NOW + sync.LEASE_TTL_MS + 1):
-            assert await said(view, FIRST) == ["one", "two"]
+            assert await contents_of(view, FIRST) == ["one", "two"]
             assert await store.claim(sync.LEASE_KIND, key, namespace, owner="other", ttl_ms=1) is not None
 
 
@@ -199,23 +199,23 @@ async def test_many_views_of_many_stores_write_at_once(open_there: Open, tmp_pat
             for number in range(4):
                 scope = (FIRST, SECOND)[number % 2]
                 await omoide.remember(store, f"{name}, {number}", scope, id=f"m{name}{number}")
-                assert f"{name}, {number}" in await said(view, scope)
+                assert f"{name}, {number}" in await contents_of(view, scope)
                 entry = await store.get(f"m{name}{number}", ANN)
                 await store.write(WriteRequest(entry=entry.replace(content=f"{name}, {number}!")))
                 if number == 2:
                     await omoide.erase(store, ANN, id=f"m{name}0")
-            assert {f"{name}, {number}!" for number in (1, 3)} <= {*await said(view, SECOND)}
+            assert {f"{name}, {number}!" for number in (1, 3)} <= {*await contents_of(view, SECOND)}
 
     async with open_store(url, embedder="none") as store, open_there(store) as view:
         await omoide.remember(store, "before", FIRST)
-        assert await said(view, FIRST) == ["before"]
+        assert await contents_of(view, FIRST) == ["before"]
     async with anyio.create_task_group() as tasks:
         for name in range(3):
             tasks.start_soon(work, name)
     async with open_store(url, embedder="none") as store, open_there(store) as view, graph.open(store) as new:
-        assert await said(view) == await said(new)
-        assert len(await said(view)) == 10
-        assert held(view) == held(new)
+        assert await contents_of(view) == await contents_of(new)
+        assert len(await contents_of(view)) == 10
+        assert statements_in(view) == statements_in(new)
 
 
 async def test_two_processes_keep_one_graph(
@@ -235,12 +235,12 @@ async def test_two_processes_keep_one_graph(
     async with open_store(f"sqlite:///{path}", embedder="none") as store, open_there(store) as view:
         await omoide.remember(store, "here", FIRST)
         await omoide.remember(store, "as it was", SECOND, id="1")
-        assert await said(view) == ["as it was", "here"]
+        assert await contents_of(view) == ["as it was", "here"]
         await anyio.run_process([sys.executable, "-c", code, str(path), *oxigraph_server])
-        assert await said(view) == ["there"]
-        assert await said(view, FIRST) == []
+        assert await contents_of(view) == ["there"]
+        assert await contents_of(view, FIRST) == []
         await omoide.erase(store, ANN)
-        assert await said(view) == []
+        assert await contents_of(view) == []
         assert view.core.backend.graphs(OWNER_GRAPH) == view.core.backend.graphs(UNION_GRAPH) == []
 
 
@@ -250,11 +250,11 @@ async def test_a_wide_graph_is_followed_by_those_who_never_asked_for_it(open_the
         await omoide.remember(store, "one", FIRST)
         await omoide.remember(store, "two", SECOND)
         async with open_there(store) as wide, open_there(store) as narrow:
-            assert await said(narrow, FIRST) == ["one"]
-            assert await said(wide) == ["one", "two"]
+            assert await contents_of(narrow, FIRST) == ["one"]
+            assert await contents_of(wide) == ["one", "two"]
             await omoide.remember(store, "three", SECOND)
-            assert await said(narrow, FIRST) == ["one"]
-            assert await said(wide) == ["one", "three", "two"]
+            assert await contents_of(narrow, FIRST) == ["one"]
+            assert await contents_of(wide) == ["one", "three", "two"]
 
 
 async def test_a_wide_graph_that_another_dropped_is_made_again(open_there: Open) -> None:
@@ -263,9 +263,9 @@ async def test_a_wide_graph_that_another_dropped_is_made_again(open_there: Open)
         await omoide.remember(store, "one", FIRST)
         await omoide.remember(store, "two", SECOND)
         async with open_there(store) as one, open_there(store) as two:
-            assert await said(one) == ["one", "two"]
+            assert await contents_of(one) == ["one", "two"]
             assert await two.rebuild("default") == 2
-            assert await said(one) == ["one", "two"]
+            assert await contents_of(one) == ["one", "two"]
 
 
 async def test_an_answer_from_the_midst_of_a_rebuild_is_not_given(open_there: Open) -> None:
@@ -273,7 +273,7 @@ async def test_an_answer_from_the_midst_of_a_rebuild_is_not_given(open_there: Op
     async with open_store("memory://", embedder="none") as store:
         await omoide.remember(store, "one", FIRST)
         async with open_there(store) as one, open_there(store) as two:
-            assert await said(one, FIRST) == await said(two, FIRST) == ["one"]
+            assert await contents_of(one, FIRST) == await contents_of(two, FIRST) == ["one"]
             query, replace = one.core.backend.query, two.core.backend.replace
             found = list[Any]()
 
@@ -290,7 +290,7 @@ async def test_an_answer_from_the_midst_of_a_rebuild_is_not_given(open_there: Op
                 return found[0]
 
             setattr(one.core.backend, "query", amid)  # noqa: B010
-            assert await said(one, FIRST) == ["one"]
+            assert await contents_of(one, FIRST) == ["one"]
             assert found[0].values("said") == ()
 
 
@@ -311,4 +311,4 @@ async def test_who_comes_while_the_graph_is_first_filled_leaves_it_alone(
                 set_state(namespace, state)
 
             setattr(one.core.backend, "set_state", late)  # noqa: B010
-            assert await said(one, FIRST) == ["one"]
+            assert await contents_of(one, FIRST) == ["one"]

@@ -33,17 +33,17 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def said(view: GraphView, scope: Scope = ANN) -> list[str]:
+async def contents_of(view: GraphView, scope: Scope = ANN) -> list[str]:
     return [*map(str, (await view.sparql(SAID, scope)).values("said"))]
 
 
-def held(view: GraphView) -> set[bytes]:
+def statements_in(view: GraphView) -> set[bytes]:
     """All that a graph says about memories and their owners."""
     backend = view.core.backend
     return {*backend.dump(backend.graphs(OWNER_GRAPH)).split(b"\n")}
 
 
-async def kept(store: Any, scope: Scope = ANN) -> list[str]:
+async def store_contents(store: Any, scope: Scope = ANN) -> list[str]:
     return sorted(entry.content for entry in await store.list_entries(scope))
 
 
@@ -51,11 +51,15 @@ async def is_as_new(view: GraphView, store: Any) -> None:
     """Raise unless a graph says what one says that was just made."""
     async with graph.open(store) as new:
         for scope in (ANN, FIRST, SECOND):
-            assert await said(view, scope) == await said(new, scope) == await kept(store, scope)
-        assert held(view) == held(new)
+            assert (
+                await contents_of(view, scope)
+                == await contents_of(new, scope)
+                == await store_contents(store, scope)
+            )
+        assert statements_in(view) == statements_in(new)
 
 
-def tripping(at: int, late: bool) -> tuple[OxigraphBackend, list[str]]:
+def fail_once_backend(at: int, late: bool) -> tuple[OxigraphBackend, list[str]]:
     """A graph that fails once, at the n-th thing it does: before it is done, or after; and what it did."""
     backend, done = OxigraphBackend(), list[str]()
 
@@ -105,16 +109,16 @@ async def test_wherever_it_breaks_off_the_next_query_is_right(
     monkeypatch.setattr(sync, "MAX_BATCH", max(portion, 3))
     reached = set[str]()
     for at in count(1):
-        backend, done = tripping(at, late)
+        backend, done = fail_once_backend(at, late)
         async with open_store("memory://", embedder="none") as store, GraphView(store, backend) as view:
 
             async def ask(store: Any = store, view: GraphView = view) -> None:
                 try:
-                    await said(view)
+                    await contents_of(view)
                 except EndpointFailed:
                     for entry in await store.list_entries(ANN):
                         await store.write(WriteRequest(entry=entry.replace(content=f"{entry.content}!")))
-                assert await said(view) == await kept(store)
+                assert await contents_of(view) == await store_contents(store)
 
             await lead_a_life(store, ask)
             for name in STEPS:
@@ -144,10 +148,10 @@ async def test_a_portion_that_fails_while_the_next_is_read_is_told_and_taken_in_
 
         backend.replace = failing  # type: ignore[method-assign]
         with pytest.raises(EndpointFailed):
-            await said(view)
+            await contents_of(view)
         first = requests[0].entry.replace(content="changed meanwhile", id=requests[0].entry.id)
         await store.write(WriteRequest(entry=first))
-        assert await said(view) == await kept(store)
+        assert await contents_of(view) == await store_contents(store)
         await is_as_new(view, store)
 
 
@@ -156,7 +160,7 @@ async def test_a_memory_that_was_new_when_writing_it_failed_has_one_version(stor
     backend = OxigraphBackend()
     async with GraphView(store, backend) as view:
         await omoide.remember(store, "zero", FIRST)
-        assert await said(view, FIRST) == ["zero"]
+        assert await contents_of(view, FIRST) == ["zero"]
         await omoide.remember(store, "as it was", FIRST, id="1")
 
         def fail(*given: Any, **options: Any) -> None:
@@ -164,10 +168,10 @@ async def test_a_memory_that_was_new_when_writing_it_failed_has_one_version(stor
 
         backend.set_state = fail  # type: ignore[method-assign]
         with pytest.raises(EndpointFailed):
-            await said(view, FIRST)
+            await contents_of(view, FIRST)
         del backend.set_state
         await omoide.remember(store, "as it is", FIRST, id="1")
-        assert await said(view, FIRST) == ["as it is", "zero"]
+        assert await contents_of(view, FIRST) == ["as it is", "zero"]
         revisions = "SELECT ?rev WHERE { jido:memory_1 jido:revision ?rev }"
         assert len(await view.sparql(revisions, FIRST)) == 1
 
@@ -177,13 +181,13 @@ async def test_lines_inside_of_texts_are_no_lines_of_the_graph(store: Any) -> No
     async with graph.open(store) as view:
         await omoide.remember(store, "one", FIRST)
         await omoide.remember(store, "two", SECOND)
-        assert await said(view) == ["one", "two"]
+        assert await contents_of(view) == ["one", "two"]
         texts = [f"a{letter}b" for letter in SEPARATORS]
         for text in texts:
             await omoide.remember(store, text, FIRST, tags=[text])
-        assert {*await said(view)} == {"one", "two", *texts}
-        assert {*await said(view, FIRST)} == {"one", *texts}
-        assert await said(view, SECOND) == ["two"]
+        assert {*await contents_of(view)} == {"one", "two", *texts}
+        assert {*await contents_of(view, FIRST)} == {"one", *texts}
+        assert await contents_of(view, SECOND) == ["two"]
 
 
 async def test_nothing_is_left_of_whose_memories_were_erased(store: Any, tmp_path: Path) -> None:
@@ -194,13 +198,13 @@ async def test_nothing_is_left_of_whose_memories_were_erased(store: Any, tmp_pat
         await omoide.remember(store, "Ann's too", SECOND)
         await omoide.remember(store, "Bob's", other)
         for scope in (Scope(), ANN, other):
-            await said(view, scope)
+            await contents_of(view, scope)
         await omoide.erase(store, other)
-        assert await said(view, Scope()) == ["Ann's", "Ann's too"]
+        assert await contents_of(view, Scope()) == ["Ann's", "Ann's too"]
         assert b"bob" not in view.core.backend.dump(view.core.backend.graphs("urn:omoide:"))
         await is_as_new(view, store)
         await omoide.erase(store, ANN)
-        assert await said(view, Scope()) == []
+        assert await contents_of(view, Scope()) == []
         assert view.core.backend.graphs() == [META_GRAPH, ONTOLOGY_GRAPH]
 
 
@@ -209,12 +213,12 @@ async def test_an_owner_who_comes_back_is_found_again(store: Any) -> None:
     async with graph.open(store) as view:
         await omoide.remember(store, "one", FIRST)
         await omoide.remember(store, "two", SECOND)
-        assert await said(view) == ["one", "two"]
+        assert await contents_of(view) == ["one", "two"]
         await omoide.erase(store, SECOND)
-        assert await said(view) == ["one"]
+        assert await contents_of(view) == ["one"]
         await omoide.remember(store, "again", SECOND)
         await is_as_new(view, store)
-        assert await said(view) == ["again", "one"]
+        assert await contents_of(view) == ["again", "one"]
 
 
 async def test_what_a_crash_left_behind_is_followed_like_the_rest(store: Any, tmp_path: Path) -> None:
@@ -222,16 +226,16 @@ async def test_what_a_crash_left_behind_is_followed_like_the_rest(store: Any, tm
     await omoide.remember(store, "a secret", FIRST)
     await omoide.remember(store, "two", SECOND)
     view = graph.open(store, path=tmp_path / "graph")
-    assert await said(view) == ["a secret", "two"]
+    assert await contents_of(view) == ["a secret", "two"]
     view.core.backend.close()  # nothing was said to the view: so it is when a process dies
     await omoide.erase(store, FIRST)
     async with graph.open(store, path=tmp_path / "graph") as again:
-        assert await said(again, SECOND) == ["two"]
+        assert await contents_of(again, SECOND) == ["two"]
         assert b"a secret" not in again.core.backend.dump(again.core.backend.graphs())
-        assert await said(again) == ["two"]
+        assert await contents_of(again) == ["two"]
 
 
-def put_back(older: Path, path: Path) -> None:
+def restore_file(older: Path, path: Path) -> None:
     for left in path.parent.glob(f"{path.name}*"):
         left.unlink()
     shutil.copy(older, path)
@@ -254,8 +258,8 @@ async def test_an_older_file_in_the_place_of_the_store_is_followed(
         await omoide.remember(store, "lost", FIRST, id="2")
         await omoide.remember(store, "lost as well", SECOND, id="3")
         async with graph.open(store, path=folder) as view:
-            assert await said(view) == ["lost", "lost as well", "old"]
-    put_back(older, path)
+            assert await contents_of(view) == ["lost", "lost as well", "old"]
+    restore_file(older, path)
     async with open_store(f"sqlite:///{path}", embedder="none") as store:
         for number in range(more):
             await omoide.remember(store, f"new {number}", FIRST, id=f"n{number}")
@@ -275,9 +279,9 @@ async def test_several_graphs_follow_one_store(store: Any, tmp_path: Path) -> No
         turn = count()
 
         async def ask() -> None:
-            assert await said(often) == await kept(store)
+            assert await contents_of(often) == await store_contents(store)
             if next(turn) % 2:
-                assert await said(seldom) == await kept(store)
+                assert await contents_of(seldom) == await store_contents(store)
 
         await lead_a_life(store, ask)
         for view in (often, seldom, once):
@@ -291,7 +295,7 @@ async def test_a_store_that_only_lists_is_asked_again_after_a_failure(tmp_path: 
     store, backend = JsonLinesStore(tmp_path / "m.jsonl"), OxigraphBackend()
     async with GraphView(store, backend) as view:
         await store.write(WriteRequest(entry=Entry(agent_id="ann", session_id="s1", content="one")))
-        assert await said(view) == ["one"]
+        assert await contents_of(view) == ["one"]
 
         def fail(*given: Any, **options: Any) -> None:
             raise EndpointFailed("graph", "did not answer", "try again")
@@ -300,9 +304,9 @@ async def test_a_store_that_only_lists_is_asked_again_after_a_failure(tmp_path: 
         await store.write(WriteRequest(entry=Entry(agent_id="ann", session_id="s1", content="two")))
         for _ in range(2):
             with pytest.raises(EndpointFailed):
-                await said(view)
+                await contents_of(view)
         del backend.replace
-        assert await said(view) == ["one", "two"]
+        assert await contents_of(view) == ["one", "two"]
 
 
 async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -> None:
@@ -311,7 +315,7 @@ async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -
     async with GraphView(store, backend) as view:
         for number in range(60):
             await omoide.remember(store, f"memory {number}", (FIRST, SECOND)[number % 2])
-        assert len(await said(view)) == 60
+        assert len(await contents_of(view)) == 60
         await omoide.erase(store, ANN)
         for name in ("query", "find_subjects"):
             step = getattr(backend, name)
@@ -321,7 +325,7 @@ async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -
                 return step(*given, **options)
 
             setattr(backend, name, noted)
-        assert await said(view) == []
+        assert await contents_of(view) == []
         assert asked.count("find_subjects") == 1
         assert len(asked) < 8
 
@@ -330,7 +334,7 @@ async def test_many_that_are_erased_at_once_are_looked_for_at_once(store: Any) -
 async def test_nobody_else_can_look_into_the_folder_of_a_graph(store: Any, tmp_path: Path) -> None:
     """The folder belongs to its owner, as the file of a store does."""
     async with graph.open(store, path=tmp_path / "graph") as view:
-        await said(view)
+        await contents_of(view)
         assert (tmp_path / "graph").stat().st_mode & 0o777 == 0o700
 
 

@@ -22,9 +22,8 @@ from omoide.graph import sync
 from omoide.graph.oxigraph import OxigraphBackend
 from omoide.graph.sync import GraphProjection, source_for
 from omoide.graph.view import GraphCore, GraphView
-from omoide.longterm.lineage import provenance
-from omoide.longterm.relations import related
-from omoide.stores.records import Link
+from omoide.longterm import provenance, related
+from omoide.stores import Link
 from omoide.stores.sqlite.store import SQLiteStore
 from omoide.testing import FrozenClock
 
@@ -39,25 +38,25 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def said(view: Any, scope: Scope = SCOPE) -> list[str]:
+async def contents_of(view: Any, scope: Scope = SCOPE) -> list[str]:
     return [*(await view.sparql(SAID, scope)).values("said")]
 
 
 async def test_what_was_just_written_is_found(store: Any) -> None:
     """Each query sees all that was written, changed, forgotten, restored and erased before it."""
     async with graph.open(store) as view:
-        assert await said(view) == []
+        assert await contents_of(view) == []
         kept = await omoide.remember(store, "one", SCOPE, type="fact")
-        assert await said(view) == ["one"]
+        assert await contents_of(view) == ["one"]
         await store.write(WriteRequest(entry=kept.entry.replace(content="two")))
-        assert await said(view) == ["two"]
+        assert await contents_of(view) == ["two"]
         superseded = "ASK { ?m jido:supersededBy jido:DeletedMarker }"
         await omoide.forget(store, kept.id, SCOPE, reason="no longer so")
         assert (await view.sparql(superseded, SCOPE)).truth
         await store.reinstate(kept.id, SCOPE)
         assert not (await view.sparql(superseded, SCOPE)).truth
         await omoide.erase(store, SCOPE, id=kept.id)
-        assert await said(view) == []
+        assert await contents_of(view) == []
 
 
 async def test_a_conclusion_is_stale_in_the_graph_as_soon_as_its_premise_is_gone(store: Any) -> None:
@@ -99,14 +98,14 @@ async def test_what_another_process_writes_is_found(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     async with open_store(f"sqlite:///{path}", embedder="none") as store, graph.open(store) as view:
         await omoide.remember(store, "here", SCOPE)
-        assert await said(view) == ["here"]
+        assert await contents_of(view) == ["here"]
         code = (
             "import sys; from omoide import *; from omoide import blocking\n"
             "with open_store('sqlite:///' + sys.argv[1], embedder='none') as s:\n"
             "    blocking.remember(s, 'there', Scope(agent_id='ann', session_id='s1', project_id='shop'))"
         )
         await anyio.run_process([sys.executable, "-c", code, str(path)])
-        assert await said(view) == ["here", "there"]
+        assert await contents_of(view) == ["here", "there"]
 
 
 async def test_a_restored_backup_is_followed(tmp_path: Path) -> None:
@@ -118,11 +117,11 @@ async def test_a_restored_backup_is_followed(tmp_path: Path) -> None:
         async with graph.open(store) as view:
             for number in range(3):
                 await omoide.remember(store, f"after {number}", SCOPE)
-            assert len(await said(view)) == 4
+            assert len(await contents_of(view)) == 4
             store.sync.restore_backup(tmp_path / "copy.db")
-            assert await said(view) == ["before"]
+            assert await contents_of(view) == ["before"]
             await omoide.remember(store, "later", SCOPE)
-            assert await said(view) == ["before", "later"]
+            assert await contents_of(view) == ["before", "later"]
 
 
 async def test_an_id_that_moved_to_another_owner_is_nowhere_twice(store: Any) -> None:
@@ -130,26 +129,26 @@ async def test_an_id_that_moved_to_another_owner_is_nowhere_twice(store: Any) ->
     other = Scope(agent_id="bob")
     async with graph.open(store) as view:
         await omoide.remember(store, "Ann's", SCOPE, id="m1")
-        assert await said(view) == ["Ann's"]
+        assert await contents_of(view) == ["Ann's"]
         await omoide.erase(store, SCOPE, id="m1")
         await omoide.remember(store, "Bob's", other, id="m1")
-        assert await said(view) == []
-        assert await said(view, other) == ["Bob's"]
+        assert await contents_of(view) == []
+        assert await contents_of(view, other) == ["Bob's"]
 
 
 async def test_a_graph_in_a_folder_goes_on_where_it_stopped(store: Any, tmp_path: Path) -> None:
     """What is on disk is used again, what came meanwhile is taken in, and nobody else can open it."""
     await omoide.remember(store, "one", SCOPE)
     async with graph.open(store, path=tmp_path / "graph") as view:
-        assert await said(view) == ["one"]
+        assert await contents_of(view) == ["one"]
         with pytest.raises(Busy):
             graph.open(store, path=tmp_path / "graph")
     await omoide.remember(store, "two", SCOPE)
     async with graph.open(store, path=tmp_path / "graph") as view:
         assert await view.catch_up("default") == 1
-        assert await said(view) == ["one", "two"]
+        assert await contents_of(view) == ["one", "two"]
         assert await view.rebuild("default") == 2
-        assert await said(view) == ["one", "two"]
+        assert await contents_of(view) == ["one", "two"]
 
 
 async def test_a_graph_that_was_interrupted_is_completed(store: Any, tmp_path: Path) -> None:
@@ -162,13 +161,13 @@ async def test_a_graph_that_was_interrupted_is_completed(store: Any, tmp_path: P
 
     view.core.backend.set_state = die  # type: ignore[assignment,method-assign]
     with pytest.raises(KeyboardInterrupt):
-        await said(view)
+        await contents_of(view)
     del view.core.backend.set_state
     await view.close()
     kept = (await store.list_entries(SCOPE))[0]
     await store.write(WriteRequest(entry=kept.replace(content="two", tags=("b",))))
     async with graph.open(store, path=tmp_path / "graph") as again:
-        assert await said(again) == ["two"]
+        assert await contents_of(again) == ["two"]
         tags = await again.sparql("SELECT ?t WHERE { ?m jido:tag ?t }", SCOPE)
         assert tags.values("t") == ("b",)
 
@@ -203,13 +202,13 @@ def test_a_query_sees_exactly_its_scope(few: int, owners: list[Scope], questions
                 for scope in questions:
                     query = projection.prepare(SAID, scope, (), {}, 1000)
                     found = [*projection.query(query).values("said")]
-                    kept = blocking_list(store, scope)
+                    kept = list_blocking(store, scope)
                     assert found == sorted(entry.content for entry in kept)
     finally:
         sync.MAX_SEPARATE_GRAPHS = before
 
 
-def blocking_list(store: Any, scope: Scope) -> list[Entry]:
+def list_blocking(store: Any, scope: Scope) -> list[Entry]:
     found: list[Entry] = store.sync.list_entries(scope)
     return found
 
@@ -221,12 +220,12 @@ async def test_a_wide_scope_is_kept_in_step(store: Any) -> None:
         for number in range(sync.MAX_SEPARATE_GRAPHS + 3):
             session = Scope(agent_id="ann", session_id=f"s{number}")
             await omoide.remember(store, f"in {number}", session, id=f"m{number}")
-        assert len(await said(view, everything)) == sync.MAX_SEPARATE_GRAPHS + 3
+        assert len(await contents_of(view, everything)) == sync.MAX_SEPARATE_GRAPHS + 3
         await omoide.erase(store, everything, id="m0")
         changed = (await store.get("m1", everything)).replace(content="changed")
         await store.write(WriteRequest(entry=changed))
         await omoide.remember(store, "new", Scope(agent_id="ann", session_id="s99"))
-        found = await said(view, everything)
+        found = await contents_of(view, everything)
         assert found == sorted(entry.content for entry in await store.list_entries(everything))
         assert "changed" in found
 
@@ -280,7 +279,7 @@ async def test_graphs_of_ones_own_can_be_joined_and_are_left_alone(
         assert (await view.sparql(query, SCOPE, graphs=[own])).values("who") == ("Ann",)
         await view.rebuild("default")
         await omoide.erase(store, SCOPE)
-        assert await said(view) == []
+        assert await contents_of(view) == []
         assert own in view.core.backend.graphs()
         view.core.backend.drop([own])
 
@@ -319,12 +318,12 @@ async def test_a_store_with_three_methods_is_enough(tmp_path: Path) -> None:
 
     store = JsonLinesStore(tmp_path / "m.jsonl")
     async with graph.open(store) as view:
-        assert await said(view) == []
+        assert await contents_of(view) == []
         first = Entry(agent_id="ann", session_id="s1", project_id="shop", content="one")
         await store.write(WriteRequest(entry=first))
-        assert await said(view) == ["one"]
+        assert await contents_of(view) == ["one"]
         await store.write(WriteRequest(entry=first.replace(content="two")))
-        assert await said(view) == ["two"]
+        assert await contents_of(view) == ["two"]
 
 
 def test_without_an_event_loop_the_same_is_found() -> None:
@@ -382,7 +381,7 @@ async def test_many_ask_at_once(store: Any) -> None:
                 tasks.start_soon(write, number)
             for _ in range(4):
                 tasks.start_soon(ask)
-        assert len(await said(view)) == 20
+        assert len(await contents_of(view)) == 20
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.longterm import SHOP, a_store, connect, keep
 
-from omoide.core.entry import Entry, Scope
+from omoide import Entry, Scope
 from omoide.errors import Contradiction, Incomplete, Invalid
-from omoide.longterm.conflicts import (
+from omoide.longterm import (
     check_complete,
     conflicts_of,
     find_conflicts,
@@ -184,7 +184,7 @@ async def test_no_more_is_told_than_asked_for(store: Any) -> None:
     with pytest.raises(Invalid, match="limit"):
         await find_conflicts(store, SHOP, limit=0)
     with pytest.raises(Invalid, match="cannot list"):
-        await find_conflicts(Pocket(), SHOP)
+        await find_conflicts(ListStore(), SHOP)
 
 
 def test_strict_completeness_names_everything_that_is_missing() -> None:

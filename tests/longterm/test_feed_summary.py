@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from tests.support.longterm import SHOP, connect, keep
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Invalid
-from omoide.longterm import queries
-from omoide.longterm.conflicts import find_conflicts
-from omoide.longterm.upkeep import prune
-from omoide.stores.records import Link
+from omoide.longterm import find_conflicts, prune, queries
+from omoide.stores import Link
 
 THEIRS = Scope(agent_id="eve", project_id="shop")
 EVERYBODY = Scope(project_id="shop")
@@ -33,7 +31,7 @@ async def a_busy_place(store: Any) -> None:
             await store.record_access([id], EVERYBODY)
 
 
-def counted(store: Any, monkeypatch: Any) -> list[str]:
+def record_reads(store: Any, monkeypatch: Any) -> list[str]:
     """Which of the ways to read were taken."""
     calls: list[str] = []
     for name in ("links", "access", "change_feed"):
@@ -63,7 +61,7 @@ async def test_both_ways_give_the_same(store: Any, monkeypatch: Any, portion: in
     assert [one.ids for one in slow[2]] == [("m0", "m1")]
     monkeypatch.setattr(queries, "MAX_SINGLE_READS", 0)
     monkeypatch.setattr(queries, "FEED_LIMIT", portion)
-    calls = counted(store, monkeypatch)
+    calls = record_reads(store, monkeypatch)
     fast = (
         await queries.linked_pairs(store, mine, SHOP, "contradicts"),
         await queries.use_counts(store, mine, SHOP),
@@ -104,7 +102,7 @@ async def test_a_small_part_of_a_large_place_is_asked_for_one_by_one(store: Any,
     monkeypatch.setattr(queries, "MAX_SINGLE_READS", 0)
     monkeypatch.setattr(queries, "FEED_LIMIT", 1)
     monkeypatch.setattr(queries, "MAX_READ_FACTOR", 2)
-    calls = counted(store, monkeypatch)
+    calls = record_reads(store, monkeypatch)
     assert await queries.linked_pairs(store, ["m0", "m1"], SHOP, "contradicts") == {("m0", "m1")}
     assert await queries.use_counts(store, ["m3"], SHOP) == {"m3": 2}
     assert (calls.count("links"), calls.count("access")) == (2, 1)

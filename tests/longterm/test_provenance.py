@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
-from tests.support.longterm import SHOP, a_store, connect, keep, transcript
+from tests.support.custom_stores import ListStore
+from tests.support.longterm import SHOP, a_store, connect, keep, keep_transcript
 
-from omoide.core.entry import Evidence, MessageRef, Scope
+from omoide import Evidence, Scope, recall
+from omoide.core import MessageRef
 from omoide.errors import Invalid, NotFound
-from omoide.longterm import lineage
-from omoide.longterm.lineage import Provenance, TracedEvidence, provenance
+from omoide.longterm import Provenance, TracedEvidence, lineage, provenance
 from omoide.testing import reproducible
-from omoide.verbs import recall
 
 ADA = Scope(agent_id="ada")
 
@@ -30,7 +29,7 @@ def statuses(one: Provenance) -> list[str]:
 
 async def test_a_recalled_line_leads_back_to_the_message(store: Any) -> None:
     """From what recall gives, through what it rests on, to what the user said, and when."""
-    await transcript(store, "t1", "We need vectors.", "Then take Postgres.", session_id="conv")
+    await keep_transcript(store, "t1", "We need vectors.", "Then take Postgres.", session_id="conv")
     await keep(store, "need", "They need vectors.", type="fact", evidence=[message("t1:0")])
     await keep(store, "choice", "Use Postgres.", type="decision", on=["need"])
     (hit,) = (await recall(store, "Use Postgres", SHOP, limit=1)).hits
@@ -43,7 +42,7 @@ async def test_a_recalled_line_leads_back_to_the_message(store: Any) -> None:
 
 async def test_the_message_that_a_memory_is_leads_back_too(store: Any) -> None:
     """A memory that was captured from a conversation knows its own place in it."""
-    await transcript(store, "t1", "I am Alex.", "Hello, Alex.")
+    await keep_transcript(store, "t1", "I am Alex.", "Hello, Alex.")
     await keep(store, "said", "I am Alex.", message=MessageRef(thread="t1", seq=0, role="user"))
     traced = await provenance(store, "said", SHOP)
     assert traced.message is not None
@@ -54,7 +53,7 @@ async def test_the_message_that_a_memory_is_leads_back_too(store: Any) -> None:
 
 async def test_every_kind_of_evidence_is_followed_or_named(store: Any) -> None:
     """What has something to show is shown; other tools and documents are named, with their quote."""
-    await transcript(store, "t1", "hi", "hello")
+    await keep_transcript(store, "t1", "hi", "hello")
     evidence = [
         Evidence(kind="tool", ref="t1:1"),
         Evidence(kind="tool", ref="web_search"),
@@ -151,9 +150,9 @@ async def test_what_was_erased_says_so(store: Any) -> None:
 async def test_a_reader_sees_nothing_outside_its_scope(store: Any) -> None:
     """Memories and transcripts of other agents, sessions and projects stay unseen, whoever names them."""
     await keep(store, "theirs", "Eve likes tea.", scope=Scope(agent_id="eve", project_id="shop"))
-    await transcript(store, "of_eve", "Eve said tea.", agent_id="eve", session_id="eves")
-    await transcript(store, "of_farm", "Cows eat grass.", session_id="farms", project_id="farm")
-    await transcript(store, "of_other", "Other words.", session_id="other", project_id="shop")
+    await keep_transcript(store, "of_eve", "Eve said tea.", agent_id="eve", session_id="eves")
+    await keep_transcript(store, "of_farm", "Cows eat grass.", session_id="farms", project_id="farm")
+    await keep_transcript(store, "of_other", "Other words.", session_id="other", project_id="shop")
     evidence = [message("of_eve:0"), message("of_farm:0"), message("of_other:0")]
     mine = Scope(agent_id="ada", session_id="conv", project_id="shop")
     await keep(store, "mine", scope=mine, on=["theirs"], evidence=evidence)
@@ -177,7 +176,7 @@ async def test_a_reader_sees_nothing_outside_its_scope(store: Any) -> None:
 
 async def test_transcripts_may_lie_in_another_namespace(store: Any) -> None:
     """A program that keeps sessions elsewhere says where, and only then they are read."""
-    await transcript(store, "t1", "Hello there.", namespace="sessions")
+    await keep_transcript(store, "t1", "Hello there.", namespace="sessions")
     await keep(store, "one", evidence=[message("t1:0")])
     assert statuses(await provenance(store, "one", SHOP)) == ["outside the scope"]
     elsewhere = await provenance(store, "one", SHOP, documents_in=Scope(namespace="sessions"))
@@ -187,7 +186,7 @@ async def test_transcripts_may_lie_in_another_namespace(store: Any) -> None:
 
 async def test_threads_with_colons_and_strange_entries_are_read(store: Any) -> None:
     """The position is what stands after the last colon; what is no message is shown as what it is."""
-    await transcript(store, "urn:t:1", "Hello there.")
+    await keep_transcript(store, "urn:t:1", "Hello there.")
     await store.append(
         "thread",
         "urn:t:1",
@@ -221,7 +220,7 @@ async def test_a_store_without_documents_names_the_places(store: Any) -> None:
     await keep(store, "one", on=["two"], evidence=[message("t1:0")])
     assert statuses(await provenance(Bookless(store), "one", SHOP)) == ["outside the scope"] * 2
     with pytest.raises(Invalid, match="cannot find"):
-        await provenance(Pocket(), "one", SHOP)
+        await provenance(ListStore(), "one", SHOP)
 
 
 def test_a_long_tree_is_shown_without_end_or_breaks() -> None:

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.longterm import SHOP, a_store, keep
 
-from omoide.core.entry import MEMORY_TYPES, Scope, with_subtypes
+from omoide import Scope
+from omoide.core import MEMORY_TYPES
+from omoide.core.entry import with_subtypes
 from omoide.errors import Invalid, NotFound
-from omoide.longterm.upkeep import PROTECTED_TYPES, PruneReport, prune
+from omoide.longterm import PruneReport, prune
+from omoide.longterm.upkeep import PROTECTED_TYPES
 from omoide.testing import reproducible
 
 DAY = 24 * 3_600_000
@@ -23,7 +26,7 @@ def ids(report: PruneReport) -> list[str]:
     return [one.entry.id for one in report.candidates]
 
 
-async def aged(store: Any, id: str, days: int, **fields: Any) -> None:
+async def keep_aged(store: Any, id: str, days: int, **fields: Any) -> None:
     """A memory that is so many days old at the moment of pruning."""
     with reproducible(NOW - days * DAY):
         await keep(store, id, **fields)
@@ -31,8 +34,8 @@ async def aged(store: Any, id: str, days: int, **fields: Any) -> None:
 
 async def test_a_dry_run_changes_nothing(store: Any) -> None:
     """Unless told otherwise, pruning only says what could go, why, and how much stays."""
-    await aged(store, "old", 40, type="fact")
-    await aged(store, "young", 1, type="fact")
+    await keep_aged(store, "old", 40, type="fact")
+    await keep_aged(store, "young", 1, type="fact")
     report = await prune(store, SHOP, older_than_ms=30 * DAY, now=NOW)
     assert (ids(report), report.kept, report.pruned, report.dry_run) == (["old"], 1, (), True)
     assert report.candidates[0].reasons == ("40 days old",)
@@ -42,7 +45,7 @@ async def test_a_dry_run_changes_nothing(store: Any) -> None:
 
 async def test_what_is_pruned_is_forgotten_with_the_reason_and_can_come_back(store: Any) -> None:
     """Pruning supersedes softly: the memory is there with its reason, and restoring undoes it."""
-    await aged(store, "old", 40, type="fact", confidence=0.2)
+    await keep_aged(store, "old", 40, type="fact", confidence=0.2)
     report = await prune(store, SHOP, older_than_ms=30 * DAY, max_confidence=0.3, now=NOW, dry_run=False)
     assert (report.pruned, report.dry_run) == (("old",), False)
     gone = await store.get("old", SHOP)
@@ -54,10 +57,10 @@ async def test_what_is_pruned_is_forgotten_with_the_reason_and_can_come_back(sto
 
 async def test_all_criteria_have_to_hold(store: Any) -> None:
     """A memory goes only if it is old enough, unsure enough and little used enough, all at once."""
-    await aged(store, "goes", 40, confidence=0.2)
-    await aged(store, "young", 10, confidence=0.2)
-    await aged(store, "sure", 40, confidence=0.9)
-    await aged(store, "used", 40, confidence=0.2)
+    await keep_aged(store, "goes", 40, confidence=0.2)
+    await keep_aged(store, "young", 10, confidence=0.2)
+    await keep_aged(store, "sure", 40, confidence=0.9)
+    await keep_aged(store, "used", 40, confidence=0.2)
     for _ in range(3):
         await store.record_access(["used"], SHOP)
     report = await prune(store, SHOP, older_than_ms=30 * DAY, max_confidence=0.5, max_access=2, now=NOW)
@@ -70,7 +73,7 @@ async def test_all_criteria_have_to_hold(store: Any) -> None:
 
 async def test_the_bounds_are_exact(store: Any) -> None:
     """Older means older, at most means at most."""
-    await aged(store, "one", 30, confidence=0.5)
+    await keep_aged(store, "one", 30, confidence=0.5)
     await store.record_access(["one"], SHOP)
     for criteria, goes in (
         ({"older_than_ms": 30 * DAY}, False),
@@ -86,7 +89,7 @@ async def test_the_bounds_are_exact(store: Any) -> None:
 async def test_protected_types_never_go(store: Any) -> None:
     """Decisions, conventions and lessons stay, with what refines them, unless others are protected."""
     for type in MEMORY_TYPES:
-        await aged(store, type, 40, type=type)
+        await keep_aged(store, type, 40, type=type)
     report = await prune(store, SHOP, older_than_ms=DAY, now=NOW, dry_run=False)
     safe = {name for one in PROTECTED_TYPES for name in with_subtypes(one)}
     assert safe == {
@@ -103,15 +106,15 @@ async def test_protected_types_never_go(store: Any) -> None:
 async def test_types_narrow_what_may_go(store: Any) -> None:
     """Only the types named, and those that refine them, are looked at."""
     for type in ("bug", "error", "fact"):
-        await aged(store, type, 40, type=type)
+        await keep_aged(store, type, 40, type=type)
     report = await prune(store, SHOP, older_than_ms=DAY, types=["error"], now=NOW)
     assert ({*ids(report)}, report.kept) == ({"bug", "error"}, 1)
 
 
 async def test_what_would_no_longer_hold_is_named(store: Any) -> None:
     """A candidate names the memories that rest on it, and they are stale once it is gone."""
-    await aged(store, "premise", 40)
-    await aged(store, "conclusion", 1, on=["premise"])
+    await keep_aged(store, "premise", 40)
+    await keep_aged(store, "conclusion", 1, on=["premise"])
     report = await prune(store, SHOP, older_than_ms=30 * DAY, now=NOW)
     assert report.candidates[0].supports == ("conclusion",)
     assert "conclusion depends on it" in str(report)
@@ -122,7 +125,7 @@ async def test_what_would_no_longer_hold_is_named(store: Any) -> None:
 async def test_the_oldest_go_first_and_no_more_than_allowed(store: Any) -> None:
     """A limit holds, and the report says how many more could go."""
     for at in range(5):
-        await aged(store, f"m{at}", 50 - at)
+        await keep_aged(store, f"m{at}", 50 - at)
     report = await prune(store, SHOP, older_than_ms=DAY, now=NOW, limit=2, dry_run=False)
     assert (report.pruned, report.cut) == (("m0", "m1"), 3)
     assert "3 above the limit" in str(report)
@@ -132,8 +135,8 @@ async def test_the_oldest_go_first_and_no_more_than_allowed(store: Any) -> None:
 
 async def test_what_changed_in_the_meantime_is_left_alone(store: Any, monkeypatch: Any) -> None:
     """A memory that somebody wrote after it was looked at is passed over, and the others go."""
-    await aged(store, "one", 40)
-    await aged(store, "two", 39)
+    await keep_aged(store, "one", 40)
+    await keep_aged(store, "two", 39)
     supersede = store.supersede
 
     async def later(id: str, scope: Scope, **how: Any) -> Any:
@@ -149,7 +152,7 @@ async def test_what_changed_in_the_meantime_is_left_alone(store: Any, monkeypatc
 
 async def test_others_memories_are_out_of_reach(store: Any) -> None:
     """Pruning a scope takes nothing from outside it."""
-    await aged(store, "theirs", 40, scope=Scope(agent_id="eve", project_id="shop"))
+    await keep_aged(store, "theirs", 40, scope=Scope(agent_id="eve", project_id="shop"))
     report = await prune(store, SHOP, older_than_ms=DAY, now=NOW, dry_run=False)
     assert (report.candidates, report.pruned, report.kept) == ((), (), 0)
 
@@ -166,7 +169,7 @@ async def test_pruning_needs_a_criterion(store: Any) -> None:
     with pytest.raises(Invalid, match="protected"):
         await prune(store, SHOP, max_access=0, protected="decision")
     with pytest.raises(Invalid, match="cannot list"):
-        await prune(Pocket(), SHOP, max_access=0)
+        await prune(ListStore(), SHOP, max_access=0)
 
 
 Kept = tuple[str, float, int]
@@ -184,7 +187,7 @@ async def test_every_live_memory_is_accounted_for(
     safe = {name for one in PROTECTED_TYPES for name in with_subtypes(one)}
     async with a_store("memory") as store:
         for at, (type, sure, age) in enumerate(written):
-            await aged(store, f"m{at}", age, type=type, confidence=sure)
+            await keep_aged(store, f"m{at}", age, type=type, confidence=sure)
         report = await prune(
             store,
             SHOP,

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.longterm import SHOP, a_store, keep
 
-from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, with_subtypes
+from omoide.core import MEMORY_TYPES
+from omoide.core.entry import ROOT_TYPE, with_subtypes
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import queries
 from omoide.testing import reproducible
@@ -150,7 +151,7 @@ async def test_using_a_memory_counts_up(store: Any) -> None:
             await queries.record_access(store, ["one", "nothing"], SHOP)
     access = await store.access("one", SHOP)
     assert (access.count, access.last) == (2, 9_000)
-    await queries.record_access(Pocket(), ["one"], SHOP)
+    await queries.record_access(ListStore(), ["one"], SHOP)
 
 
 async def test_bad_questions_are_refused(store: Any) -> None:
@@ -162,9 +163,9 @@ async def test_bad_questions_are_refused(store: Any) -> None:
     with pytest.raises(Invalid, match="min_confidence"):
         await queries.query_all(store, SHOP, min_confidence=1.5)
     with pytest.raises(Invalid, match="cannot list"):
-        await queries.query_all(Pocket(), SHOP)
+        await queries.query_all(ListStore(), SHOP)
     with pytest.raises(Invalid, match="cannot count"):
-        await queries.count(Pocket(), SHOP)
+        await queries.count(ListStore(), SHOP)
 
 
 Kept = tuple[str | None, float, bool]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.longterm import SHOP, a_store, connect, keep
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Invalid, NotFound, WrongType
-from omoide.longterm.relations import RELATIONS, Related, related
+from omoide.longterm import RELATIONS, Related, related
 from omoide.testing import reproducible
 
 
@@ -147,7 +147,7 @@ async def test_bad_searches_are_refused(store: Any) -> None:
     with pytest.raises(NotFound):
         await related(store, "nothing", SHOP)
     with pytest.raises(Invalid, match="cannot find"):
-        await related(Pocket(), "one", SHOP)
+        await related(ListStore(), "one", SHOP)
 
 
 async def test_a_search_stops_at_its_limit(store: Any) -> None:

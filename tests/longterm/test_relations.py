@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.longterm import SHOP, connect, keep
 
-from omoide.core.entry import MEMORY_TYPES, Entry, Scope, supertypes
+from omoide import Entry, Scope
+from omoide.core import MEMORY_TYPES
+from omoide.core.entry import supertypes
 from omoide.errors import Conflict, Invalid, NotFound
-from omoide.longterm import relations
-from omoide.longterm.relations import BY_PROPERTY, IMPLICIT, RELATIONS, relate
+from omoide.longterm import RELATIONS, relate, relations
+from omoide.longterm.relations import BY_PROPERTY, IMPLICIT
 
 UPSTREAM = (
     "refines confirms contradicts has_alternative selected_alternative has_trade_off justified_by"
@@ -165,7 +167,7 @@ async def test_a_premise_is_not_written_over_what_somebody_else_wrote(store: Any
 async def test_a_store_without_links_says_so() -> None:
     """A store that cannot find memories by id, or link them, is refused by name."""
     with pytest.raises(Invalid, match="cannot find"):
-        await relate(Pocket(), "one", "refines", "two", SHOP)
+        await relate(ListStore(), "one", "refines", "two", SHOP)
 
 
 async def test_links_of_any_name_stay_possible(store: Any) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.longterm import SHOP, keep
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Invalid
-from omoide.longterm.upkeep import review
+from omoide.longterm import review
 from omoide.testing import reproducible
 
 
@@ -75,4 +75,4 @@ async def test_a_review_stays_in_its_scope(store: Any) -> None:
     with pytest.raises(Invalid, match="limit"):
         await review(store, SHOP, limit=0)
     with pytest.raises(Invalid, match="cannot list"):
-        await review(Pocket(), SHOP)
+        await review(ListStore(), SHOP)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.longterm import SHOP, a_store, connect, keep
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Invalid, NotFound
-from omoide.longterm.lineage import Chain, why_stale
+from omoide.longterm import Chain, why_stale
 from omoide.testing import reproducible
 
 

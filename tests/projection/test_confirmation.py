@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.projection import (
     NOW,
-    Quiet,
+    QuietStrategy,
+    add_entries,
     agent,
     answer,
-    covered,
+    coverage_of,
     entries,
     errors,
     mark,
     message,
     note,
-    talking,
 )
 
 from omoide import Agent, Memory, Signal, Thread, action, clock, memory, receive, thread
@@ -41,11 +41,11 @@ EMBEDDER = MessageEmbedder()
 NAME = EMBEDDER.name
 
 
-def listening(*said: str, **parts: Any) -> Agent:
-    return agent(*said, plugins=[ProjectionPlugin], strategy=Quiet(), **parts)
+def make_listener(*said: str, **parts: Any) -> Agent:
+    return agent(*said, plugins=[ProjectionPlugin], strategy=QuietStrategy(), **parts)
 
 
-def asked(
+def project_upserts(
     agent: Agent, projector: Any = EMBEDDER, now: int = NOW, **options: Any
 ) -> tuple[Agent, list[MemoryUpsert]]:
     agent, directives = project(agent, [projector], now=now, **options)
@@ -59,8 +59,8 @@ def keys(directives: Sequence[MemoryUpsert]) -> list[str]:
 
 def test_messages_are_asked_to_be_put_under_their_place() -> None:
     """Each message becomes an item with a key of thread and position; other entries become none."""
-    given = talking(listening("Hello", " "), [note(), message("Good bye", "assistant")])
-    after, (directive,) = asked(given)
+    given = add_entries(make_listener("Hello", " "), [note(), message("Good bye", "assistant")])
+    after, (directive,) = project_upserts(given)
     here = thread.of(given).id
     assert directive.provider == "semantic"
     assert directive.items == [
@@ -68,103 +68,103 @@ def test_messages_are_asked_to_be_put_under_their_place() -> None:
         {"key": f"{here}:3", "value": "Good bye"},
     ]
     assert mark(after, NAME)["pending"] == {directive.request_id: [0, 3, NOW]}
-    assert covered(after, NAME) == []
+    assert coverage_of(after, NAME) == []
 
 
 def test_entries_are_covered_when_every_answer_says_so() -> None:
     """The mark moves with the last of the answers, not before."""
-    given, directives = asked(listening("a", "b", "c"), MessageEmbedder(batch_size=2))
+    given, directives = project_upserts(make_listener("a", "b", "c"), MessageEmbedder(batch_size=2))
     assert [len(one.items) for one in directives] == [2, 1]
     given, _ = answer(given, directives[1])
-    assert covered(given, NAME) == []
+    assert coverage_of(given, NAME) == []
     given, told = answer(given, directives[0])
-    assert covered(given, NAME) == [0, 2]
+    assert coverage_of(given, NAME) == [0, 2]
     assert told == []
     assert {*mark(given, NAME)} == {"thread", "covers_seq", "at"}
 
 
 def test_while_answers_are_awaited_nothing_is_asked_twice() -> None:
     """New entries wait for the answer, and are asked for after it."""
-    given, (first,) = asked(listening("a"))
-    given = talking(given, [message("b")])
-    same, none = asked(given, now=NOW + 59_999)
+    given, (first,) = project_upserts(make_listener("a"))
+    given = add_entries(given, [message("b")])
+    same, none = project_upserts(given, now=NOW + 59_999)
     assert (same, none) == (given, [])
     given, _ = answer(given, first)
-    _, (second,) = asked(given)
+    _, (second,) = project_upserts(given)
     assert keys([second]) == [f"{thread.of(given).id}:1"]
 
 
 def test_what_failed_is_asked_for_at_the_next_run() -> None:
     """After an error the same entries are asked for under the same keys, together with what is new."""
-    given, (first,) = asked(listening("a"))
+    given, (first,) = project_upserts(make_listener("a"))
     given, told = answer(given, first, ok=False)
     assert told == []
     assert mark(given, NAME)["failures"] == 1
-    given, (again,) = asked(talking(given, [message("b")]))
+    given, (again,) = project_upserts(add_entries(given, [message("b")]))
     assert keys([again]) == [*keys([first]), f"{thread.of(given).id}:1"]
     assert again.request_id != first.request_id
     given, _ = answer(given, again)
-    assert covered(given, NAME) == [0, 1]
+    assert coverage_of(given, NAME) == [0, 1]
     assert "failures" not in mark(given, NAME)
 
 
 def test_one_failed_batch_frees_the_whole_range() -> None:
     """Where one of several answers is an error, nothing counts as covered."""
-    given, directives = asked(listening("a", "b"), MessageEmbedder(batch_size=1))
+    given, directives = project_upserts(make_listener("a", "b"), MessageEmbedder(batch_size=1))
     given, _ = answer(given, directives[0], ok=False)
     given, _ = answer(given, directives[1])
-    assert covered(given, NAME) == []
-    _, again = asked(given, MessageEmbedder(batch_size=1))
+    assert coverage_of(given, NAME) == []
+    _, again = project_upserts(given, MessageEmbedder(batch_size=1))
     assert keys(again) == keys(directives)
 
 
 def test_an_answer_that_never_comes_is_asked_for_again() -> None:
     """After `retry_ms` the same is asked under another request, and the late answer changes nothing."""
     embedder = MessageEmbedder(retry_ms=100)
-    given, (lost,) = asked(listening("a"), embedder)
-    assert asked(given, embedder, NOW + 99)[1] == []
-    given, (again,) = asked(given, embedder, NOW + 100)
+    given, (lost,) = project_upserts(make_listener("a"), embedder)
+    assert project_upserts(given, embedder, NOW + 99)[1] == []
+    given, (again,) = project_upserts(given, embedder, NOW + 100)
     assert keys([again]) == keys([lost])
     late, _ = answer(given, lost)
     assert late is given
     given, _ = answer(given, again)
-    assert covered(given, NAME) == [0, 0]
+    assert coverage_of(given, NAME) == [0, 0]
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_projection() -> None:
     """What seems to have been asked in the future is asked again."""
-    given, _ = asked(listening("a"))
-    assert len(asked(given, now=NOW - 1)[1]) == 1
+    given, _ = project_upserts(make_listener("a"))
+    assert len(project_upserts(given, now=NOW - 1)[1]) == 1
 
 
 def test_entries_without_messages_are_covered_at_once() -> None:
     """Where there is nothing to ask for, there is nothing to wait for."""
-    given, directives = asked(talking(listening(), [note(), note()]))
+    given, directives = project_upserts(add_entries(make_listener(), [note(), note()]))
     assert directives == []
-    assert covered(given, NAME) == [0, 1]
+    assert coverage_of(given, NAME) == [0, 1]
 
 
 def test_a_long_backlog_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A projector that waits for answers gets no more than so many entries at once, and then the next."""
     monkeypatch.setattr(engine, "MAX_BATCH", 2)
-    given, (first,) = asked(listening(*"abc"))
+    given, (first,) = project_upserts(make_listener(*"abc"))
     assert len(first.items) == 2
     given, _ = answer(given, first)
-    _, (second,) = asked(given)
+    _, (second,) = project_upserts(given)
     assert keys([second]) == [f"{thread.of(given).id}:2"]
 
 
 def test_a_message_that_a_provider_refuses_does_not_hold_up_the_others() -> None:
     """A key refused again and again while others were kept is passed over, and reported."""
-    given = listening("a", "password", "b")
+    given = make_listener("a", "password", "b")
     bad = f"{thread.of(given).id}:1"
     told: list[Directive] = []
     for _ in range(MAX_REFUSALS):
         assert told == []
-        assert covered(given, NAME) == []
-        given, (directive,) = asked(given)
+        assert coverage_of(given, NAME) == []
+        given, (directive,) = project_upserts(given)
         given, told = answer(given, directive, bad)
-    assert covered(given, NAME) == [0, 2]
+    assert coverage_of(given, NAME) == [0, 2]
     (error,) = errors(told)
     assert (error.context, error.action, error.kind) == ("projection", NAME, "Refused")
     assert bad in error.message
@@ -172,29 +172,29 @@ def test_a_message_that_a_provider_refuses_does_not_hold_up_the_others() -> None
 
 def test_a_provider_that_keeps_nothing_loses_nothing() -> None:
     """While a provider refuses every key, or is too slow for some, none is passed over."""
-    given = listening("a", "b")
+    given = make_listener("a", "b")
     here = thread.of(given).id
     for refused, why in ((["0", "1"], "down"), (["1"], "timed out after 5 s")):
         for _ in range(2 * MAX_REFUSALS):
-            given, (directive,) = asked(given)
+            given, (directive,) = project_upserts(given)
             given, told = answer(given, directive, *(f"{here}:{seq}" for seq in refused), error=why)
             assert told == []
-    assert covered(given, NAME) == []
+    assert coverage_of(given, NAME) == []
 
 
 def test_it_counts_what_all_batches_of_a_run_say_together() -> None:
     """A message refused in a batch of its own is passed over, where another batch was kept each time."""
     embedder = MessageEmbedder(batch_size=1)
-    given = listening("a", "password", "key", "b")
+    given = make_listener("a", "password", "key", "b")
     here = thread.of(given).id
     told: list[Directive] = []
     for _ in range(MAX_REFUSALS):
         assert told == []
-        assert covered(given, NAME) == []
-        given, (a, bad, worse, b) = asked(given, embedder)
+        assert coverage_of(given, NAME) == []
+        given, (a, bad, worse, b) = project_upserts(given, embedder)
         for directive, *refused in ((a,), (bad, f"{here}:1"), (worse, f"{here}:2"), (b,)):
             given, told = answer(given, directive, *refused)
-    assert covered(given, NAME) == [0, 3]
+    assert coverage_of(given, NAME) == [0, 3]
     assert f"{here}:1, {here}:2" in errors(told)[0].message
 
 
@@ -202,22 +202,22 @@ def test_the_order_of_answers_does_not_matter() -> None:
     """What one batch was refused counts, though the last answer is good or bad."""
     embedder = MessageEmbedder(batch_size=1)
     for order in ((0, 1), (1, 0)):
-        given, directives = asked(listening("password", "a"), embedder)
+        given, directives = project_upserts(make_listener("password", "a"), embedder)
         here = thread.of(given).id
         for at in order:
             given, _ = answer(given, directives[at], *([] if at else [f"{here}:0"]))
-        assert covered(given, NAME) == []
+        assert coverage_of(given, NAME) == []
         assert mark(given, NAME)["refused"] == {f"{here}:0": 1}
 
 
 def test_only_a_run_in_which_something_was_kept_counts_as_a_refusal() -> None:
     """That others were kept once, or that a key came too late, does not count against it later."""
-    given = listening("a", "b")
+    given = make_listener("a", "b")
     here = thread.of(given).id
     both = (f"{here}:0", f"{here}:1")
     rounds = [(both[1:], "no"), (both, "no"), (both, "no"), (both[1:], "timed out"), (both[1:], "timed out")]
     for refused, why in rounds:
-        given, (directive,) = asked(given)
+        given, (directive,) = project_upserts(given)
         given, told = answer(given, directive, *refused, error=why)
         assert told == []
     assert mark(given, NAME)["refused"] == {both[1]: 1}
@@ -232,21 +232,21 @@ def test_a_projector_that_is_not_confirmed_does_not_wait() -> None:
         def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Any:
             return memory, [MemoryUpsert(items=[{"key": "k", "value": 1}], provider="p")]
 
-    given, directives = project(listening("a"), [Hasty()], now=NOW)
+    given, directives = project(make_listener("a"), [Hasty()], now=NOW)
     assert len(directives) == 1
-    assert covered(given, "hasty") == [0, 0]
+    assert coverage_of(given, "hasty") == [0, 0]
     assert "pending" not in mark(given, "hasty")
 
 
 def test_a_key_that_is_kept_at_last_is_not_passed_over() -> None:
     """Refusals count in a row only."""
-    given = listening("a", "b")
+    given = make_listener("a", "b")
     here = thread.of(given).id
     for bad in [1, 1, 0, 1, 1, 0]:
-        given, (directive,) = asked(given)
+        given, (directive,) = project_upserts(given)
         given, told = answer(given, directive, f"{here}:{bad}")
         assert told == []
-    assert covered(given, NAME) == []
+    assert coverage_of(given, NAME) == []
 
 
 @pytest.mark.parametrize(
@@ -262,18 +262,18 @@ def test_a_key_that_is_kept_at_last_is_not_passed_over() -> None:
 )
 def test_answers_to_others_are_left_alone(data: Any) -> None:
     """A result that no projector asked for, in whatever shape, changes nothing and is no error."""
-    given, _ = asked(listening("a"))
+    given, _ = project_upserts(make_listener("a"))
     assert receive(given, Signal(type=MEMORY_RESULT, data=data)) == (given, [])
 
 
 @pytest.mark.parametrize("details", ["no", 5, [1], [{"key": 1}], [{}], None])
 def test_an_answer_with_strange_details_is_an_error_as_a_whole(details: Any) -> None:
     """What cannot be read of an answer counts as not done."""
-    given, (directive,) = asked(listening("a"))
+    given, (directive,) = project_upserts(make_listener("a"))
     data = {"request_id": directive.request_id, "status": "error", "details": details}
     given, told = receive(given, Signal(type=MEMORY_RESULT, data=data))
     assert told == []
-    assert covered(given, NAME) == []
+    assert coverage_of(given, NAME) == []
     assert mark(given, NAME)["failures"] == 1
 
 
@@ -284,32 +284,32 @@ def test_an_agents_own_route_for_results_still_runs() -> None:
     def heard(ctx: Any, request_id: str) -> dict[str, Any]:
         return {"heard": request_id}
 
-    given, (directive,) = asked(listening("a", routes=[(MEMORY_RESULT, heard)]))
+    given, (directive,) = project_upserts(make_listener("a", routes=[(MEMORY_RESULT, heard)]))
     given, _ = answer(given, directive)
     assert given.state["heard"] == directive.request_id
-    assert covered(given, NAME) == [0, 0]
+    assert coverage_of(given, NAME) == [0, 0]
 
 
 def test_the_action_can_be_routed_by_hand() -> None:
     """The plugin is a convenience: a route of one's own does the same."""
-    given, (directive,) = asked(agent("a", routes=[(MEMORY_RESULT, projection_result)]))
+    given, (directive,) = project_upserts(agent("a", routes=[(MEMORY_RESULT, projection_result)]))
     given, _ = answer(given, directive)
-    assert covered(given, NAME) == [0, 0]
+    assert coverage_of(given, NAME) == [0, 0]
 
 
 def test_two_projectors_do_not_mix_up_their_answers() -> None:
     """Each has a mark of its own under its name."""
     one, two = MessageEmbedder(name="one"), MessageEmbedder(name="two", provider="other")
-    given, directives = project(listening("a"), [one, two], now=NOW)
+    given, directives = project(make_listener("a"), [one, two], now=NOW)
     given, _ = answer(given, directives[1])
-    assert (covered(given, "one"), covered(given, "two")) == ([], [0, 0])
+    assert (coverage_of(given, "one"), coverage_of(given, "two")) == ([], [0, 0])
 
 
 def test_answers_for_an_older_thread_are_ignored() -> None:
     """When the agent has another thread, what was asked for the first one no longer counts."""
-    given, (old,) = asked(listening("a"))
+    given, (old,) = project_upserts(make_listener("a"))
     moved = thread.put(given, Thread.new(id="other").append(message("b")))
-    moved, (new,) = asked(moved)
+    moved, (new,) = project_upserts(moved)
     assert keys([new]) == ["other:0"]
     assert answer(moved, old)[0] is moved
 
@@ -328,22 +328,24 @@ def test_a_confirmed_projector_may_ask_for_anything() -> None:
             deletes = [MemoryDelete(keys=["old"], provider="p", request_id=id) for id in self.ids]
             return memory, [*deletes, Emit(signal=Signal(type="swept"))]
 
-    given, directives = project(listening("a"), [Sweeping("r1", "r2")], now=NOW)
+    given, directives = project(make_listener("a"), [Sweeping("r1", "r2")], now=NOW)
     assert {*mark(given, "sweeping")["pending"]} == {"r1", "r2"}
     assert len(directives) == 3
-    _, directives = project(listening("a"), [Sweeping("r", "r")], now=NOW)
+    _, directives = project(make_listener("a"), [Sweeping("r", "r")], now=NOW)
     assert ["request_id" in error.message for error in errors(directives)] == [True]
 
 
 def test_vectors_of_ones_own_go_with_the_items() -> None:
     """With a function that embeds, each item has the vector of its text."""
-    _, (directive,) = asked(listening("ab"), MessageEmbedder(embed=lambda text: [len(text), 0.5]))
+    _, (directive,) = project_upserts(
+        make_listener("ab"), MessageEmbedder(embed=lambda text: [len(text), 0.5])
+    )
     assert directive.items[0]["embedding"] == [2.0, 0.5]
 
 
 def test_only_the_beginning_of_a_very_long_message_is_put() -> None:
     """A message beyond `longest` is cut there; the thread has all of it."""
-    _, (directive,) = asked(listening("x" * 50), MessageEmbedder(max_length=10))
+    _, (directive,) = project_upserts(make_listener("x" * 50), MessageEmbedder(max_length=10))
     assert directive.items[0]["value"] == "x" * 10
 
 
@@ -372,9 +374,9 @@ def test_a_wrong_setting_is_refused(options: dict[str, Any], problem: type[Excep
 
 def test_a_wrong_vector_is_the_projectors_failure() -> None:
     """An embed function that raises, or returns no numbers, is told as an Error; nothing is covered."""
-    given, directives = project(listening("a"), [MessageEmbedder(embed=lambda text: ["x"])], now=NOW)  # type: ignore[list-item]
+    given, directives = project(make_listener("a"), [MessageEmbedder(embed=lambda text: ["x"])], now=NOW)  # type: ignore[list-item]
     assert len(errors(directives)) == 1
-    assert covered(given, NAME) == []
+    assert coverage_of(given, NAME) == []
 
 
 Step = st.sampled_from(["say", "run", "lose", "crash", "fail", "answer", "wait"])
@@ -392,13 +394,13 @@ def test_whatever_is_lost_on_the_way_nothing_is_lost_or_doubled(
     embedder = MessageEmbedder(batch_size=3)
     waiting: list[MemoryUpsert] = []
     with clock.override(FrozenClock(NOW)) as time:
-        given = saved = listening()
+        given = saved = make_listener()
         for step in [*steps, *(["say"] * len(said)), "wait", "run", "answer", "wait", "run", "answer"]:
             if step == "say" and said:
-                given = talking(given, [said.pop(0)])
+                given = add_entries(given, [said.pop(0)])
                 saved = thread.put(saved, thread.of(given))
             elif step == "run":
-                given, directives = asked(given, embedder, time.at)
+                given, directives = project_upserts(given, embedder, time.at)
                 waiting += directives
             elif step == "lose":
                 waiting.clear()
@@ -424,5 +426,5 @@ def test_whatever_is_lost_on_the_way_nothing_is_lost_or_doubled(
         if entry.payload["content"].strip()
     }
     assert store == texts
-    assert covered(given, NAME) == ([0, len(log.entries) - 1] if log.entries else [])
+    assert coverage_of(given, NAME) == ([0, len(log.entries) - 1] if log.entries else [])
     assert memory.of(given).space("world") is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.projection import NOW, agent, covered, entries, message, splits, talking
+from tests.support.projection import NOW, add_entries, agent, coverage_of, entries, message, splits
 
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import Invalid, WrongType
@@ -15,7 +15,7 @@ from omoide.projection import ACTION_RULES, ActionRule, NextActions, project
 from omoide.projection.projectors import MAX_SENTENCE_LENGTH, MAX_TASKS_PER_MESSAGE
 
 
-def planned(given: Agent, now: int = NOW, **options: Any) -> Agent:
+def project_actions(given: Agent, now: int = NOW, **options: Any) -> Agent:
     after, directives = project(given, [NextActions(**options)], now=now)
     assert directives == []
     return after
@@ -45,7 +45,7 @@ def texts(given: Agent) -> list[str]:
 )
 def test_what_is_to_be_done_is_found(said: str, wanted: list[str]) -> None:
     """Each sentence that says so gives one task, in the words that were used."""
-    assert texts(planned(agent(said))) == wanted
+    assert texts(project_actions(agent(said))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_what_is_to_be_done_is_found(said: str, wanted: list[str]) -> None:
 )
 def test_what_is_only_mentioned_is_no_task(said: str) -> None:
     """Questions, conditions, negations, quotations, code and endless sentences say nothing to be done."""
-    assert texts(planned(agent(said))) == []
+    assert texts(project_actions(agent(said))) == []
 
 
 def test_a_task_says_where_it_comes_from() -> None:
     """A task is open, and its evidence is the thread and the position."""
-    given = planned(agent("Hello.", "TODO: write"))
+    given = project_actions(agent("Hello.", "TODO: write"))
     (task,) = memory.tasks(given)
     assert task["status"] == "open"
     assert task["evidence"] == {"thread": thread.of(given).id, "seq": 1}
@@ -81,10 +81,10 @@ def test_a_task_says_where_it_comes_from() -> None:
 def test_an_open_task_is_not_added_twice() -> None:
     """What waits already, in whatever capitals, is not added; what was done is, when it is said anew."""
     given = memory.tasks_add(agent("We need to  ORDER paper!"), "order paper.")
-    given = planned(given)
+    given = project_actions(given)
     assert texts(given) == ["order paper."]
     given = memory.tasks_complete(given, memory.tasks(given)[0]["id"])
-    assert texts(planned(talking(given, [message("We need to order paper.")]))) == [
+    assert texts(project_actions(add_entries(given, [message("We need to order paper.")]))) == [
         "order paper.",
         "order paper",
     ]
@@ -92,27 +92,27 @@ def test_an_open_task_is_not_added_twice() -> None:
 
 def test_a_task_that_was_done_does_not_come_back_from_the_same_place() -> None:
     """Even where the mark is lost, what was found in a message before is known by its id."""
-    given = planned(agent("TODO: write"))
+    given = project_actions(agent("TODO: write"))
     given = memory.tasks_complete(given, memory.tasks(given)[0]["id"])
     given = memory.delete_space(given, "projection")
-    assert texts(planned(given)) == ["write"]
-    assert memory.tasks_open(planned(given)) == []
+    assert texts(project_actions(given)) == ["write"]
+    assert memory.tasks_open(project_actions(given)) == []
 
 
 def test_another_thread_can_ask_for_the_same_again() -> None:
     """The same words at the same place of another thread are another task."""
-    given = planned(agent("TODO: write"))
+    given = project_actions(agent("TODO: write"))
     given = memory.tasks_complete(given, memory.tasks(given)[0]["id"])
     other = thread.put(given, Thread.new(id="other").append(message("TODO: write")))
-    assert len(memory.tasks(planned(other))) == 2
+    assert len(memory.tasks(project_actions(other))) == 2
 
 
 def test_what_tools_and_prompts_say_is_no_task() -> None:
     """Only users and assistants say what is to be done, unless a rule says otherwise."""
     said = [message("TODO: one", "tool"), message("TODO: two", "system"), message("TODO: three", "assistant")]
-    assert texts(planned(talking(agent(), said))) == ["three"]
+    assert texts(project_actions(add_entries(agent(), said))) == ["three"]
     rule = ActionRule(name="any", pattern="todo: (.+)", roles=["tool"])
-    assert texts(planned(talking(agent(), said), rules=[rule])) == ["one"]
+    assert texts(project_actions(add_entries(agent(), said), rules=[rule])) == ["one"]
 
 
 def test_tasks_that_somebody_wrote_in_another_form_are_no_hindrance() -> None:
@@ -120,13 +120,13 @@ def test_tasks_that_somebody_wrote_in_another_form_are_no_hindrance() -> None:
     given = agent("TODO: write")
     for raw in ("words", {"id": "t1"}, {"id": "t2", "text": 5}):
         given = memory.append_to_space(given, "tasks", raw)
-    assert memory.tasks(planned(given))[-1]["text"] == "write"
+    assert memory.tasks(project_actions(given))[-1]["text"] == "write"
 
 
 def test_one_message_gives_only_so_many_tasks() -> None:
     """A message full of them does not fill the list."""
     said = "\n".join(f"- TODO: number {at}" for at in range(MAX_TASKS_PER_MESSAGE + 5))
-    assert len(texts(planned(agent(said)))) == MAX_TASKS_PER_MESSAGE
+    assert len(texts(project_actions(agent(said)))) == MAX_TASKS_PER_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_however_the_thread_is_parted_the_tasks_are_the_same(
     start = thread.put(agent(), Thread.new(id="t"))
     parted = start
     for run in data.draw(splits(said)):
-        parted = planned(planned(talking(parted, run)))
-    whole = planned(talking(start, said))
+        parted = project_actions(project_actions(add_entries(parted, run)))
+    whole = project_actions(add_entries(start, said))
     assert memory.tasks(parted) == memory.tasks(whole)
-    assert covered(parted, "next_actions") == covered(whole, "next_actions")
+    assert coverage_of(parted, "next_actions") == coverage_of(whole, "next_actions")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-from tests.support.projection import covered
-from tests.support.runtime_agents import Errors, Provider, alive, an_agent, crash, plain, sig
+from tests.support.projection import coverage_of
+from tests.support.runtime_agents import ErrorRecorder, Provider, an_agent, crash, server_of, sig, to_plain
 
 from omoide import Agent, Context, clock, memory, open_store, thread
 from omoide.directives import MEMORY_RESULT, Cron
@@ -33,9 +33,9 @@ def take_note(ctx: Context) -> Any:
     return ctx.thread.append({"kind": "note", "payload": {"text": "by the way"}})
 
 
-def living(runtime: Runtime) -> Agent:
+def running_agent(runtime: Runtime) -> Agent:
     """The agent as it is now."""
-    return alive(runtime).agent
+    return server_of(runtime).agent
 
 
 async def test_an_agent_projects_after_so_many_entries() -> None:
@@ -62,7 +62,7 @@ async def test_an_agent_projects_after_so_many_entries() -> None:
 
 async def test_an_agent_with_nothing_in_its_thread_projects_nothing() -> None:
     """No error, no memory, however often it is told to; entries of other kinds make no summary."""
-    errors = Errors()
+    errors = ErrorRecorder()
     strategy = ProjectionStrategy([ConversationSummary()], after=1)
     agent = an_agent("a", {"note": take_note}, routes=[("tick", "strategy_tick")], strategy=strategy)
     async with Runtime() as runtime:
@@ -91,12 +91,12 @@ async def test_an_agent_projects_at_each_tick_of_a_clock() -> None:
             await runtime.start(agent)
             await runtime.call("a", sig("go"))
             await runtime.call("a", sig("say", "The harbour opens at six."))
-            assert memory.world_get(living(runtime), "summary") is None
+            assert memory.world_get(running_agent(runtime), "summary") is None
             await timing.advance(60_000)
-            summary = memory.world_get(living(runtime), "summary")
+            summary = memory.world_get(running_agent(runtime), "summary")
             assert summary["projected_at"] == 60_000
             await timing.advance(60_000)
-            assert memory.world_get(living(runtime), "summary") is summary
+            assert memory.world_get(running_agent(runtime), "summary") is summary
 
 
 async def test_an_agent_projects_on_demand() -> None:
@@ -121,14 +121,14 @@ async def test_messages_are_put_into_a_store_and_can_be_found() -> None:
             await runtime.start(agent)
             for text in ("The harbour opens at six.", "The inn has twelve beds."):
                 await runtime.call("a", sig("say", text))
-            await eventually(lambda: len(covered(living(runtime), "message_embedder")) == 2)
+            await eventually(lambda: len(coverage_of(running_agent(runtime), "message_embedder")) == 2)
             await eventually(
                 lambda: (
-                    covered(living(runtime), "message_embedder")[1]
-                    == thread.of(living(runtime)).entries[-1].seq
+                    coverage_of(running_agent(runtime), "message_embedder")[1]
+                    == thread.of(running_agent(runtime)).entries[-1].seq
                 )
             )
-            found = runtime.providers.resolve("semantic", living(runtime))
+            found = runtime.providers.resolve("semantic", running_agent(runtime))
             answer = await provider.query(None, {"text": "harbour", "top_k": 1}, found.opts)
             assert isinstance(answer, ProviderResult)
             assert answer.value[0]["value"] == "The harbour opens at six."
@@ -153,7 +153,7 @@ async def test_what_a_provider_lost_is_asked_for_again() -> None:
             for text in ("one", "two"):
                 await runtime.call("a", sig("say", text))
                 await anyio.wait_all_tasks_blocked()
-            assert covered(living(runtime), "message_embedder") == []
+            assert coverage_of(running_agent(runtime), "message_embedder") == []
             fails[0] = False
             await timing.advance(2_000)
             await runtime.call("a", sig("say", "three"))
@@ -187,10 +187,10 @@ async def test_a_crash_in_between_neither_loses_nor_doubles_a_message() -> None:
         await runtime.cast("a", sig("crash"))
         gate.set()
         await runtime.call("a", sig("tick"))
-        await eventually(lambda: covered(living(runtime), "message_embedder"))
-        messages = [entry for entry in thread.of(living(runtime)).entries if entry.kind == "message"]
+        await eventually(lambda: coverage_of(running_agent(runtime), "message_embedder"))
+        messages = [entry for entry in thread.of(running_agent(runtime)).entries if entry.kind == "message"]
         assert len(messages) == 1
-        assert kept == {f"{thread.of(living(runtime)).id}:{messages[0].seq}"}
+        assert kept == {f"{thread.of(running_agent(runtime)).id}:{messages[0].seq}"}
 
 
 async def test_an_agent_with_another_strategy_takes_in_answers_by_a_plugin() -> None:
@@ -199,7 +199,7 @@ async def test_an_agent_with_another_strategy_takes_in_answers_by_a_plugin() -> 
 
     def take(ctx: Context) -> None:
         assert ctx.signal is not None
-        taken.append(plain(ctx.signal.data)["status"])
+        taken.append(to_plain(ctx.signal.data)["status"])
 
     project = projection_action([MessageEmbedder(provider="p")])
     agent = an_agent(
@@ -209,5 +209,5 @@ async def test_an_agent_with_another_strategy_takes_in_answers_by_a_plugin() -> 
         await runtime.start(agent)
         await runtime.call("a", sig("say", "one"))
         await runtime.call("a", sig("project"))
-        await eventually(lambda: covered(living(runtime), "message_embedder"))
+        await eventually(lambda: coverage_of(running_agent(runtime), "message_embedder"))
         assert taken == ["ok"]

@@ -19,18 +19,18 @@ from omoide.projection.plugins import MAX_CONTENT_LENGTH
 AGENT = Agent.new("clerk", id="clerk-1")
 
 
-def captured(signal: Signal, *rules: CaptureRule | dict[str, Any], **options: Any) -> list[MemoryUpsert]:
+def capture(signal: Signal, *rules: CaptureRule | dict[str, Any], **options: Any) -> list[MemoryUpsert]:
     found = SignalCapture(rules=rules, **options).capture(signal, Context(AGENT, signal))
     assert all(isinstance(one, MemoryUpsert) for one in found)
     return [one for one in found if isinstance(one, MemoryUpsert)]
 
 
 def text(signal: Signal, rule: CaptureRule) -> str | None:
-    found = captured(signal, rule)
+    found = capture(signal, rule)
     return found[0].items[0]["value"] if found else None
 
 
-def heard(data: Any = None, type: str = "sensor.reading", **fields: Any) -> Signal:
+def make_signal(data: Any = None, type: str = "sensor.reading", **fields: Any) -> Signal:
     return Signal(type=type, data={"text": "It is warm."} if data is None else data, **fields)
 
 
@@ -39,7 +39,7 @@ def test_a_signal_that_a_rule_names_becomes_a_memory() -> None:
     rule = CaptureRule(
         pattern="sensor.*", type="fact", tags=["weather"], metadata={"room": 4}, provider="semantic"
     )
-    (directive,) = captured(heard(), rule)
+    (directive,) = capture(make_signal(), rule)
     assert directive.provider == "semantic"
     assert directive.items[0]["value"] == "It is warm."
     assert directive.opts == {"type": "fact", "tags": ["weather"], "metadata": {"room": 4}}
@@ -47,15 +47,15 @@ def test_a_signal_that_a_rule_names_becomes_a_memory() -> None:
 
 def test_a_rule_that_says_little_is_enough() -> None:
     """Without more, a signal goes to the provider `memory`, as what its data says."""
-    (directive,) = captured(heard(), CaptureRule(pattern="sensor.*"))
+    (directive,) = capture(make_signal(), CaptureRule(pattern="sensor.*"))
     assert directive.provider == "memory"
     assert directive.opts == {}
 
 
 def test_other_signals_are_left_alone() -> None:
     """What no rule names is not kept."""
-    assert captured(heard(), CaptureRule(pattern="user.**")) == []
-    assert captured(heard()) == []
+    assert capture(make_signal(), CaptureRule(pattern="user.**")) == []
+    assert capture(make_signal()) == []
 
 
 def test_the_most_specific_rule_decides() -> None:
@@ -66,16 +66,16 @@ def test_the_most_specific_rule_decides() -> None:
         CaptureRule(pattern="sensor.reading", provider="exact"),
         CaptureRule(pattern="sensor.reading", provider="late"),
     ]
-    assert captured(heard(), *rules)[0].provider == "exact"
-    assert captured(heard(type="sensor.error"), *rules)[0].provider == "wide"
-    assert captured(heard(type="user.said"), *rules)[0].provider == "everything"
+    assert capture(make_signal(), *rules)[0].provider == "exact"
+    assert capture(make_signal(type="sensor.error"), *rules)[0].provider == "wide"
+    assert capture(make_signal(type="user.said"), *rules)[0].provider == "everything"
 
 
 def test_a_rule_can_except_signals() -> None:
     """With `skip`, what a wider rule would keep is not kept."""
     rules = [CaptureRule(pattern="sensor.**"), CaptureRule(pattern="sensor.noise", skip=True)]
-    assert captured(heard(type="sensor.noise"), *rules) == []
-    assert len(captured(heard(), *rules)) == 1
+    assert capture(make_signal(type="sensor.noise"), *rules) == []
+    assert len(capture(make_signal(), *rules)) == 1
 
 
 def test_a_rule_can_add_to_a_wider_one() -> None:
@@ -85,7 +85,7 @@ def test_a_rule_can_add_to_a_wider_one() -> None:
         CaptureRule(pattern="sensor.*", tags=["sensor"], metadata={"a": 1, "b": 1}, type="fact", merge=True),
         CaptureRule(pattern="sensor.reading", tags=["all", "one"], metadata={"b": 2}, merge=True),
     ]
-    (directive,) = captured(heard(), *rules)
+    (directive,) = capture(make_signal(), *rules)
     assert directive.provider == "p"
     assert directive.items[0]["value"] == "all: It is warm."
     assert directive.opts == {
@@ -93,14 +93,14 @@ def test_a_rule_can_add_to_a_wider_one() -> None:
         "tags": ["all", "sensor", "one"],
         "metadata": {"a": 1, "b": 2},
     }
-    (alone,) = captured(heard(), rules[0], rules[2].replace(merge=False))
+    (alone,) = capture(make_signal(), rules[0], rules[2].replace(merge=False))
     assert alone.provider == "memory"
 
 
 def test_an_exception_is_not_merged() -> None:
     """A wider rule that keeps nothing adds nothing to a narrower one that keeps something."""
     rules = [CaptureRule(pattern="**", skip=True, tags=["x"]), CaptureRule(pattern="sensor.*", merge=True)]
-    (directive,) = captured(heard(), *rules)
+    (directive,) = capture(make_signal(), *rules)
     assert directive.opts == {}
 
 
@@ -114,16 +114,16 @@ def test_a_signal_that_comes_twice_is_kept_once() -> None:
         return str(directive.items[0]["key"])
 
     one, two = SignalCapture(rules=[rule]), SignalCapture(rules=[rule], alias="b")
-    signal = heard(id="s1", source="/a")
+    signal = make_signal(id="s1", source="/a")
     assert key(one, signal) == key(one, signal.replace(time=5, data="other")) == key(one, signal)
     others = {
-        key(one, heard(id="s2", source="/a")),
-        key(one, heard(id="s1", source="/b")),
+        key(one, make_signal(id="s2", source="/a")),
+        key(one, make_signal(id="s1", source="/b")),
         key(two, signal),
         key(one, signal),
     }
     assert len(others) == 4
-    assert len(key(one, heard(id="s" * 500))) < 60
+    assert len(key(one, make_signal(id="s" * 500))) < 60
 
 
 @pytest.mark.parametrize("type", [MEMORY_RESULT, "jido.agent.error"])
@@ -131,14 +131,14 @@ def test_a_signal_that_comes_twice_is_kept_once() -> None:
 def test_what_became_of_a_capture_is_never_captured(type: str, pattern: str) -> None:
     """Otherwise each capture would lead to another, for ever."""
     rule = CaptureRule(pattern=type if pattern == "same" else pattern)
-    assert captured(heard(type=type), rule) == []
+    assert capture(make_signal(type=type), rule) == []
 
 
 def test_what_the_runtime_says_is_kept_only_by_name() -> None:
     """A pattern for everything means everything that others say."""
-    signal = heard(type="jido.agent.child.exit")
-    assert captured(signal, CaptureRule(pattern="**")) == []
-    assert len(captured(signal, CaptureRule(pattern="jido.agent.child.*"))) == 1
+    signal = make_signal(type="jido.agent.child.exit")
+    assert capture(signal, CaptureRule(pattern="**")) == []
+    assert len(capture(signal, CaptureRule(pattern="jido.agent.child.*"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,15 +181,15 @@ def test_without_a_template_the_data_speaks(data: Any, wanted: str | None) -> No
 def test_a_template_takes_fields_of_the_signal(template: str, wanted: str | None) -> None:
     """Fields are data and nothing else; where one is missing the signal is not kept."""
     data = {"city": "Oslo", "now": {"degrees": 21}, "quoted": "{data.city}"}
-    signal = heard(data, subject="room-4", source="/sensors")
+    signal = make_signal(data, subject="room-4", source="/sensors")
     assert text(signal, CaptureRule(pattern="**", content=template)) == wanted
 
 
 def test_a_function_can_find_the_words() -> None:
     """What it returns is kept, and None is not."""
     rule = CaptureRule(pattern="**", content=lambda signal: signal.data.get("said"))
-    assert text(heard({"said": "hello"}), rule) == "hello"
-    assert text(heard({"x": 1}), rule) is None
+    assert text(make_signal({"said": "hello"}), rule) == "hello"
+    assert text(make_signal({"x": 1}), rule) is None
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def test_a_function_can_find_the_words() -> None:
 def test_a_function_that_fails_says_so_to_whoever_asked(content: Any) -> None:
     """The caller gets the error, and decides that it hinders nothing."""
     with pytest.raises((OmoideError, AttributeError)):
-        captured(heard(), CaptureRule(pattern="**", content=content))
+        capture(make_signal(), CaptureRule(pattern="**", content=content))
 
 
 def test_only_so_much_of_a_signal_is_kept() -> None:
     """Raw blobs do not become memories."""
     assert (
-        len(text(heard("x" * (MAX_CONTENT_LENGTH + 5)), CaptureRule(pattern="**")) or "")
+        len(text(make_signal("x" * (MAX_CONTENT_LENGTH + 5)), CaptureRule(pattern="**")) or "")
         == MAX_CONTENT_LENGTH
     )
 
@@ -213,14 +213,14 @@ def test_only_so_much_of_a_signal_is_kept() -> None:
 def test_any_data_can_be_captured(data: Any) -> None:
     """Whatever a signal holds, there is a memory of it or there is none; nothing breaks."""
     signal = Signal(type="a.b", data=data)
-    for one in captured(signal, CaptureRule(pattern="**"), CaptureRule(pattern="a.*", merge=True)):
+    for one in capture(signal, CaptureRule(pattern="**"), CaptureRule(pattern="a.*", merge=True)):
         assert one == MemoryUpsert.from_json(one.to_json())
         assert one.items[0]["value"].strip()
 
 
 def test_data_that_json_has_no_word_for_is_written_as_everywhere() -> None:
     """A time is written as the codec writes it."""
-    signal = heard({"when": datetime(2030, 1, 1, tzinfo=UTC)})
+    signal = make_signal({"when": datetime(2030, 1, 1, tzinfo=UTC)})
     written = text(signal, CaptureRule(pattern="**"))
     assert written is not None
     assert "2030-01-01" in written
@@ -233,7 +233,7 @@ def test_it_is_a_plugin_like_others() -> None:
         made = Agent.new("clerk", plugins=[plugin])
         mounted = made.definition.plugins[-1]
         assert isinstance(mounted, SupportsCapture)
-        assert mounted.capture(heard(), Context(made))[0].opts == {"tags": ["x"]}  # type: ignore[attr-defined]
+        assert mounted.capture(make_signal(), Context(made))[0].opts == {"tags": ["x"]}  # type: ignore[attr-defined]
     made = Agent.new("clerk", plugins=[(SignalCapture, {"rules": rules})])
     assert isinstance(made.definition.plugins[-1], SupportsCapture)
     assert not isinstance(made.definition.plugins[0], SupportsCapture)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 
 @pytest.fixture(params=["memory", "sqlite"])

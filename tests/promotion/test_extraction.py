@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.core.entry import Evidence
+from omoide import Evidence
 from omoide.errors import Invalid, InvalidRecord
 from omoide.promotion import RULES, Rule, extract
 from omoide.promotion.extraction import MAX_ITEMS

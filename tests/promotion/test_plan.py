@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.promotion import NOW, SAID, SCOPE, fact, item, only, plan_of, short_term, verdicts
+from tests.support.promotion import (
+    NOW,
+    SAID,
+    SCOPE,
+    fact,
+    item,
+    only_candidate,
+    plan_of,
+    short_term,
+    verdicts,
+)
 
-from omoide.core.entry import MEMORY_TYPES, Evidence, Scope
+from omoide import Evidence, Scope
+from omoide.core import MEMORY_TYPES
 from omoide.errors import Invalid
 from omoide.promotion import PromotionMark, PromotionPlan, PromotionPolicy
 from omoide.promotion.plan import TRUNCATION_SUFFIX, digest, entry_id_for_value
@@ -175,16 +186,16 @@ def test_what_equals_the_threshold_reaches_it() -> None:
     for _ in range(5):
         held, _ = held.put("pending_questions", "Why?", now=NOW)
     plan = plan_of(memory.replace(context=held))
-    assert only(plan).score < 0.6
-    assert only(plan).verdict == "promote"
+    assert only_candidate(plan).score < 0.6
+    assert only_candidate(plan).verdict == "promote"
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_is_no_kind_of_memory_is_never_promoted(source: str) -> None:
     """A value without a type stays where it is, however important, and however low the threshold."""
     memory = short_term({"mood": {"value": "fine", "source": source, "confidence": 1.0}})
-    assert only(plan_of(memory, threshold=0.0)).verdict == "untyped"
-    assert only(plan_of(memory, trigger="close")).verdict == "untyped"
+    assert only_candidate(plan_of(memory, threshold=0.0)).verdict == "untyped"
+    assert only_candidate(plan_of(memory, trigger="close")).verdict == "untyped"
 
 
 # What it becomes
@@ -205,7 +216,7 @@ def test_what_is_no_kind_of_memory_is_never_promoted(source: str) -> None:
 )
 def test_a_memory_says_what_it_is_about(value: Any, text: str) -> None:
     """The key stands before the value, also where the value is no text; both are kept as data too."""
-    entry = only(plan_of(short_term({"framework": fact(value)}))).entry
+    entry = only_candidate(plan_of(short_term({"framework": fact(value)}))).entry
     assert entry.content == text
     assert (entry.metadata["key"], entry.metadata["value"]) == ("framework", value)
 
@@ -216,7 +227,7 @@ def test_a_long_value_is_cut_and_says_so() -> None:
     held, _ = memory.context.replace(max_tokens=1_000_000).put(
         "log", "é" * LONGEST, memory_type="fact", now=NOW
     )
-    entry = only(plan_of(memory.replace(context=held))).entry
+    entry = only_candidate(plan_of(memory.replace(context=held))).entry
     assert entry.content.startswith("log: é")
     assert entry.content.endswith(TRUNCATION_SUFFIX)
     assert LONGEST - 1 <= len(entry.content.encode()) <= LONGEST
@@ -230,7 +241,7 @@ def test_what_just_fits_is_not_cut() -> None:
     room = memory.context.replace(max_tokens=1_000_000)
     for size, cut in ((LONGEST - len("log: "), False), (LONGEST - len("log: ") + 1, True)):
         held, _ = room.put("log", "x" * size, memory_type="fact", now=NOW)
-        entry = only(plan_of(memory.replace(context=held))).entry
+        entry = only_candidate(plan_of(memory.replace(context=held))).entry
         assert len(entry.content.encode()) == LONGEST
         assert entry.content.endswith(TRUNCATION_SUFFIX) is cut
 
@@ -239,7 +250,7 @@ def test_what_just_fits_is_not_cut() -> None:
 def test_the_source_of_a_value_becomes_that_of_the_memory(said: str, source: str) -> None:
     """What somebody said is the user's, what a tool found the tool's, and the rest the agent's."""
     plan = plan_of(short_term({"framework": fact("Phoenix", source=said)}))
-    assert only(plan).entry.source == source
+    assert only_candidate(plan).entry.source == source
 
 
 def test_a_memory_is_as_old_and_as_sure_as_what_it_was() -> None:
@@ -247,7 +258,7 @@ def test_a_memory_is_as_old_and_as_sure_as_what_it_was() -> None:
     memory = short_term(
         {"framework": fact("Phoenix", confidence=0.65, now=NOW - 5_000, memory_type="discovery")}
     )
-    one = only(plan_of(memory, origins={"framework": SAID}))
+    one = only_candidate(plan_of(memory, origins={"framework": SAID}))
     entry = one.entry
     assert (entry.created_at, entry.confidence, entry.type) == (NOW - 5_000, 0.65, "discovery")
     assert entry.importance == one.score
@@ -260,9 +271,9 @@ def test_a_changed_value_is_as_old_as_the_change() -> None:
     memory = short_term()
     held, _ = memory.context.put("framework", **fact("A", now=NOW - 5_000))
     held, _ = held.put("framework", **fact("A", now=NOW - 3_000))
-    assert only(plan_of(memory.replace(context=held))).entry.created_at == NOW - 5_000
+    assert only_candidate(plan_of(memory.replace(context=held))).entry.created_at == NOW - 5_000
     held, _ = held.put("framework", **fact("B", now=NOW - 1_000))
-    assert only(plan_of(memory.replace(context=held))).entry.created_at == NOW - 1_000
+    assert only_candidate(plan_of(memory.replace(context=held))).entry.created_at == NOW - 1_000
 
 
 def test_what_waits_keeps_all_it_has() -> None:
@@ -271,10 +282,10 @@ def test_what_waits_keeps_all_it_has() -> None:
     waiting = item(
         "w", 0.9, rationale="It is fast.", created_at=NOW - 9, evidence=seen, tags=("a",), type="decision"
     )
-    entry = only(plan_of(short_term(waiting=[waiting]))).entry
+    entry = only_candidate(plan_of(short_term(waiting=[waiting]))).entry
     assert entry == waiting.entry.replace(session_id="s1", project_id="shop", importance=0.9)
     assert (entry.created_at, entry.evidence, entry.rationale) == (NOW - 9, seen, "It is fast.")
-    decided = only(plan_of(short_term(decided=[waiting]))).entry
+    decided = only_candidate(plan_of(short_term(decided=[waiting]))).entry
     assert (decided.created_at, decided.evidence, decided.tags) == (NOW - 9, seen, ("a",))
 
 
@@ -293,7 +304,7 @@ def test_an_id_follows_from_what_a_value_is(one: Any, other: Any) -> None:
 
     def id_of(value: Any, key: str = "k", session: str = "s1", now: int = NOW, **given: Any) -> str:
         memory = short_term({key: fact(value, now=now)}, session_id=session)
-        return only(plan_of(memory, now=now, **given)).id
+        return only_candidate(plan_of(memory, now=now, **given)).id
 
     assert id_of(one) == id_of(one, now=NOW + 99_999)
     same = type(one) is type(other) and one == other
@@ -306,7 +317,7 @@ def test_the_order_of_a_mapping_makes_no_new_memory() -> None:
     """Two mappings that are equal are the same value."""
     one, other = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
     marks = {"framework": PromotionMark(key="framework", id="mem_1", digest=digest(one))}
-    assert only(plan_of(short_term({"framework": fact(other)}), marks=marks)).verdict == "unchanged"
+    assert only_candidate(plan_of(short_term({"framework": fact(other)}), marks=marks)).verdict == "unchanged"
 
 
 @pytest.mark.parametrize(
@@ -315,8 +326,8 @@ def test_the_order_of_a_mapping_makes_no_new_memory() -> None:
 def test_values_that_look_alike_are_told_apart(one: Any, other: Any) -> None:
     """True is not 1, nothing is not an empty text, and a changed value is promoted again."""
     marks = {"framework": PromotionMark(key="framework", id="mem_1", digest=digest(one))}
-    assert only(plan_of(short_term({"framework": fact(other)}), marks=marks)).verdict == "promote"
-    assert only(plan_of(short_term({"framework": fact(one)}), marks=marks)).verdict == "unchanged"
+    assert only_candidate(plan_of(short_term({"framework": fact(other)}), marks=marks)).verdict == "promote"
+    assert only_candidate(plan_of(short_term({"framework": fact(one)}), marks=marks)).verdict == "unchanged"
 
 
 # The policy

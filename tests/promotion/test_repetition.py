@@ -7,22 +7,30 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.promotion import NOW, SCOPE, Refusing, fact, item, live, marks_after, plan_of, short_term
-from tests.support.sessions import Watched, a_spec, again, talker
+from tests.support.promotion import (
+    NOW,
+    SCOPE,
+    FailingStore,
+    fact,
+    item,
+    live_contents,
+    marks_after,
+    plan_of,
+    short_term,
+)
+from tests.support.sessions import WatchedStore, a_spec, reopen, talker
 
-from omoide import clock
-from omoide.core.entry import Scope, WriteRequest, WriteResult
-from omoide.core.signal import Signal
+from omoide import Scope, Signal, WriteRequest, WriteResult, clock
 from omoide.errors import StoreFailed
 from omoide.promotion import PromotionPolicy, PromotionRun, promote, undo
 from omoide.sessions import Session
-from omoide.stores.async_store import AsyncStore
+from omoide.stores import AsyncStore
 from omoide.testing import FrozenClock, eventually
 
 NEVER = PromotionPolicy(enabled=False)
 
 
-def opened(store: Any, **options: Any) -> Session:
+def make_session(store: Any, **options: Any) -> Session:
     """A session to be entered."""
     return Session.open(a_spec(memory=True), "s1", **{"store": store, "llm": talker(), **options})
 
@@ -44,7 +52,7 @@ async def counts(store: Any) -> list[str]:
 @pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
 async def test_when_all_runs_are_undone_nothing_of_them_counts(store: Any, order: tuple[int, ...]) -> None:
     """In whatever order: what a run made does not come back with the run that replaced it."""
-    async with opened(store, promotion=NEVER) as session:
+    async with make_session(store, promotion=NEVER) as session:
         runs = []
         for value in "ABC":
             learn(session, value)
@@ -69,9 +77,9 @@ async def test_what_other_undone_runs_made_does_not_come_back(store: Any) -> Non
             marks = marks_after(done.run, marks)
         (old,) = runs[0].promoted
         await undo(store, runs[1], SCOPE, undone={old.id: old})
-        assert await live(store) == []
+        assert await live_contents(store) == []
         await undo(store, runs[1], SCOPE)
-        assert await live(store) == ["framework: A"]
+        assert await live_contents(store) == ["framework: A"]
 
 
 # Interrupted
@@ -80,9 +88,9 @@ async def test_what_other_undone_runs_made_does_not_come_back(store: Any) -> Non
 @pytest.mark.parametrize("elsewhere", [True, False])
 async def test_an_interrupted_promotion_is_finished_by_the_next(store: Any, elsewhere: bool) -> None:
     """What was written before the notes were saved is the next run's own: it counts, tells and undoes it."""
-    ill = Refusing(store)
+    ill = FailingStore(store)
     heard: list[Signal] = []
-    session = await opened(ill, promotion=NEVER, on_signal=heard.append).__aenter__()
+    session = await make_session(ill, promotion=NEVER, on_signal=heard.append).__aenter__()
     learn(session, "A")
     decided = session.propose("We use tabs.", decided=True)
     await session.add_message("user", "Go on.")
@@ -93,7 +101,7 @@ async def test_an_interrupted_promotion_is_finished_by_the_next(store: Any, else
     ill.calls = set()
     if elsewhere:
         await session._stop_background()  # the process dies here
-        session = await again(session, promotion=NEVER, on_signal=heard.append)
+        session = await reopen(session, promotion=NEVER, on_signal=heard.append)
     heard.clear()
     done = await session.promote()
     if elsewhere:
@@ -126,11 +134,11 @@ class Hanging(AsyncStore):
 async def test_leaving_in_the_midst_of_a_promotion_finishes_it(store: Any) -> None:
     """The run in the background has written and not saved: the last one counts it, and can be undone."""
     slow = Hanging(store)
-    async with opened(slow, promotion=PromotionPolicy(every_ms=5)) as session:
+    async with make_session(slow, promotion=PromotionPolicy(every_ms=5)) as session:
         session.propose("We use tabs.", decided=True)
         await slow.written.wait()
         assert await counts(store) == ["We use tabs."]
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert session.promotion_stats.total_promoted == 1
         assert [one.made for run in session.promotions for one in run.promoted] == [True]
         await session.undo_promotion()
@@ -147,7 +155,7 @@ async def test_what_an_earlier_run_made_is_not_this_runs_own(store: Any) -> None
         assert later.run is not None
         assert [one.made for one in later.run.promoted] == [False]
         await undo(store, later.run, SCOPE)
-        assert await live(store) == ["This is w."]
+        assert await live_contents(store) == ["This is w."]
 
 
 # Decided again
@@ -156,7 +164,7 @@ async def test_what_an_earlier_run_made_is_not_this_runs_own(store: Any) -> None
 @pytest.mark.parametrize("decided", [True, False])
 async def test_what_was_undone_is_promoted_when_it_is_proposed_again(store: Any, decided: bool) -> None:
     """By itself it stays back; who proposes it again wants it, and it is the same memory."""
-    async with opened(store, promotion=NEVER) as session:
+    async with make_session(store, promotion=NEVER) as session:
         made = session.propose("We use tabs.", type="convention", importance=0.9, decided=decided)
         await session.promote()
         await session.undo_promotion()
@@ -176,7 +184,7 @@ async def test_what_was_undone_is_promoted_when_it_is_proposed_again(store: Any,
 async def test_what_stood_before_undone_runs_comes_back(store: Any) -> None:
     """When the runs after one are undone, in whatever order, the value of that one counts again."""
     for order in ((1, 2), (2, 1)):
-        async with opened(store, promotion=NEVER) as session:
+        async with make_session(store, promotion=NEVER) as session:
             runs = []
             for value in (f"1{order}", f"2{order}", f"3{order}"):
                 session.context.put("framework", value, source="tool", confidence=0.9)
@@ -199,7 +207,7 @@ async def test_a_foreign_error_is_a_failure_like_any_other(store: Any) -> None:
             raise ZeroDivisionError("by zero")
 
     plan = plan_of(short_term(waiting=[item("bad", 0.9), item("good", 0.8)]))
-    done = await promote(Watched(store, before), plan)
+    done = await promote(WatchedStore(store, before), plan)
     assert done.run is not None
     assert [(one.id, one.kind, one.problem) for one in done.run.failed] == [
         ("bad", "ZeroDivisionError", "by zero")
@@ -214,8 +222,8 @@ async def test_the_background_goes_on_with_one_notice(store: Any) -> None:
         if name == "write":
             raise RuntimeError("out of order")
 
-    watched = Watched(store, before)
-    async with opened(watched, promotion=PromotionPolicy(every_ms=1)) as session:
+    watched = WatchedStore(store, before)
+    async with make_session(watched, promotion=PromotionPolicy(every_ms=1)) as session:
         item = session.propose("We use tabs.", decided=True)
         await eventually(lambda: watched.calls.count("write") >= 5)
         assert session.notices == (f"memory {item.id!r} waits: out of order",)

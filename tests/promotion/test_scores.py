@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.core.entry import MEMORY_TYPES
+from omoide.core import MEMORY_TYPES
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.promotion import score_context_item
 from omoide.shortterm import AccessLog, ContextItem, Score, Weights, WorkingContext, score

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.promotion import NOW, SCOPE, everything, fact, item, live, marks_after, plan_of, short_term
+from tests.support.promotion import (
+    NOW,
+    SCOPE,
+    all_entries,
+    fact,
+    item,
+    live_contents,
+    marks_after,
+    plan_of,
+    short_term,
+)
 
-from omoide import clock
-from omoide.core.entry import Entry, Scope, WriteRequest
-from omoide.longterm.conflicts import find_conflicts
-from omoide.longterm.upkeep import review
+from omoide import Entry, Scope, WriteRequest, clock
+from omoide.longterm import find_conflicts, review
 from omoide.promotion import PromotionRun, promote
 from omoide.testing import FrozenClock
 
@@ -34,7 +42,7 @@ async def test_a_second_opinion_is_refused_when_strict(store: Any, type: str) ->
     given = {value: {"framework": fact(value, memory_type=type)} for value in ("Phoenix", "Rails")}
     first = await run(store, strict=True, context=given["Phoenix"])
     second = await run(store, strict=True, session="s2", context=given["Rails"])
-    assert await live(store) == ["framework: Phoenix"]
+    assert await live_contents(store) == ["framework: Phoenix"]
     assert second.promoted == ()
     (failure,) = second.failed
     assert failure.kind == "Contradiction"
@@ -54,7 +62,7 @@ async def test_a_changed_mind_is_no_contradiction(store: Any) -> None:
     first = await run(store, strict=True, context={"framework": fact("A")})
     second = await run(store, strict=True, context={"framework": fact("B")}, marks=marks_after(first))
     assert second.failed == ()
-    assert await live(store) == ["framework: B"]
+    assert await live_contents(store) == ["framework: B"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ async def test_what_lacks_something_is_refused_when_strict(
     (failure,) = done.failed
     assert (failure.id, failure.kind) == ("w", "Incomplete")
     assert lacking in failure.problem
-    assert await everything(store) == []
+    assert await all_entries(store) == []
     lenient = await run(store, strict=False, waiting=[item("w", **fields)], scope=scope)
     assert [one.id for one in lenient.promoted] == ["w"]
 
@@ -123,7 +131,7 @@ async def test_a_contradiction_is_linked_and_listed_otherwise(store: Any) -> Non
     first = await run(store, strict=False, context={"framework": fact("Phoenix")})
     second = await run(store, strict=False, session="s2", context={"framework": fact("Rails")})
     one, other = first.promoted[0].id, second.promoted[0].id
-    assert await live(store) == ["framework: Phoenix", "framework: Rails"]
+    assert await live_contents(store) == ["framework: Phoenix", "framework: Rails"]
     for id in (one, other):
         (link,) = await store.links(id, PROJECT, relation="contradicts")
         assert {link.source, link.target} == {one, other}
@@ -138,7 +146,7 @@ async def test_a_contradiction_is_linked_once(store: Any) -> None:
     await run(store, strict=False, context={"framework": fact("Phoenix")})
     for _ in range(3):
         await run(store, strict=False, session="s2", context={"framework": fact("Rails")})
-    for one in await everything(store):
+    for one in await all_entries(store):
         assert len(await store.links(one.id, PROJECT)) == 1
 
 

@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.runtime_agents import Errors, Heard, Watched
+from tests.support.runtime_agents import ErrorRecorder, GatedCheckpointStore, SignalRecorder
 
 from omoide.runtime import DocumentCheckpointStore
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 
 @pytest.fixture
-def heard() -> Heard:
+def recorder() -> SignalRecorder:
     """Signals that an action kept."""
-    return Heard()
+    return SignalRecorder()
 
 
 @pytest.fixture
-def errors() -> Errors:
+def errors() -> ErrorRecorder:
     """A policy that keeps the errors."""
-    return Errors()
+    return ErrorRecorder()
 
 
 @pytest.fixture
@@ -32,6 +32,6 @@ async def a_store() -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-def checkpoints(a_store: Any) -> Watched:
+def checkpoints(a_store: Any) -> GatedCheckpointStore:
     """A checkpoint store that can be made to wait, or to fail."""
-    return Watched(DocumentCheckpointStore(a_store))
+    return GatedCheckpointStore(DocumentCheckpointStore(a_store))

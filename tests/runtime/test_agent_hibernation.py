@@ -8,22 +8,21 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
-    Watched,
-    alive,
+    ErrorRecorder,
+    GatedCheckpointStore,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    ended,
-    noting,
-    plain,
+    note_data,
+    server_of,
     sig,
+    to_plain,
+    wait_until_gone,
 )
 
-from omoide import Agent, Context, Plugin, Signal, action, identity, memory, thread
-from omoide.core.checkpoint import Checkpoint
+from omoide import Agent, Checkpoint, Context, Plugin, Signal, action, identity, memory, thread
 from omoide.directives import Emit, Stop
 from omoide.errors import Conflict, Dropped, IdTaken, Invalid, MissingStore, NotFound, OmoideError, TimedOut
 from omoide.runtime import FileCheckpointStore, Runtime
@@ -37,7 +36,7 @@ def says(ctx: Context) -> Any:
     return ctx.thread.append({"kind": "message", "payload": {"content": ctx.signal.data}})
 
 
-def said(agent: Any) -> list[Any]:
+def messages_of(agent: Any) -> list[Any]:
     """What the messages in its thread say."""
     entries = thread.of(agent).entries
     return [entry.payload["content"] for entry in entries if entry.kind == "message"]
@@ -45,11 +44,11 @@ def said(agent: Any) -> list[Any]:
 
 def a_talker(**more: Any) -> Any:
     """An agent with a thread, a memory and an identity."""
-    agent = an_agent("a", {"say": says, "up": counting, "crash": crash, **more}, kind="talker")
+    agent = an_agent("a", {"say": says, "up": count_signals, "crash": crash, **more}, kind="talker")
     return identity.ensure(memory.world_put(agent, "mood", "calm"), profile={"age": 3})
 
 
-async def test_an_agent_that_slept_is_the_one_it_was(checkpoints: Watched) -> None:
+async def test_an_agent_that_slept_is_the_one_it_was(checkpoints: GatedCheckpointStore) -> None:
     """State, memory, identity and every entry of its thread, in another runtime, by kind or by its name."""
     agent = a_talker()
     kind = agent.definition
@@ -65,14 +64,16 @@ async def test_an_agent_that_slept_is_the_one_it_was(checkpoints: Watched) -> No
             assert await runtime.thaw("a", wanted) == "a"
             after = await runtime.state("a")
             assert after == before
-            assert said(after) == ["word 0", "word 1", "word 2"]
+            assert messages_of(after) == ["word 0", "word 1", "word 2"]
             assert (await runtime.call("a", sig("up"))).state["count"] == 2
 
 
-async def test_what_was_accepted_is_handled_before_the_agent_sleeps(checkpoints: Watched) -> None:
+async def test_what_was_accepted_is_handled_before_the_agent_sleeps(
+    checkpoints: GatedCheckpointStore,
+) -> None:
     """With all its effects."""
-    done = Heard()
-    agent = a_talker(go=asks_for(Emit(signal=sig("done"))), done=done)
+    done = SignalRecorder()
+    agent = a_talker(go=action_returning(Emit(signal=sig("done"))), done=done)
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(agent)
         for _ in range(40):
@@ -82,7 +83,7 @@ async def test_what_was_accepted_is_handled_before_the_agent_sleeps(checkpoints:
         assert len(runtime.dropped_signals) == 0
 
 
-async def test_sleeping_again_and_again_doubles_nothing(checkpoints: Watched) -> None:
+async def test_sleeping_again_and_again_doubles_nothing(checkpoints: GatedCheckpointStore) -> None:
     """Only what is missing in the journal is written; the checkpoint holds a pointer and no thread."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
@@ -93,7 +94,7 @@ async def test_sleeping_again_and_again_doubles_nothing(checkpoints: Watched) ->
         await runtime.checkpoint("a")
         await runtime.checkpoint("a")
         awake = await runtime.state("a")
-        assert said(awake) == [*range(4)]
+        assert messages_of(awake) == [*range(4)]
     kept = await checkpoints.checkpoints.load("a")
     assert isinstance(kept.checkpoint, Checkpoint)
     assert "__thread__" not in kept.checkpoint.state
@@ -102,7 +103,7 @@ async def test_sleeping_again_and_again_doubles_nothing(checkpoints: Watched) ->
     assert [*journal.entries] == [*thread.of(awake).entries]
 
 
-async def test_a_checkpoint_holds_all_that_was_accepted_before_it(checkpoints: Watched) -> None:
+async def test_a_checkpoint_holds_all_that_was_accepted_before_it(checkpoints: GatedCheckpointStore) -> None:
     """And the agent goes on living."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
@@ -113,10 +114,12 @@ async def test_a_checkpoint_holds_all_that_was_accepted_before_it(checkpoints: W
         assert (await runtime.call("a", sig("up"))).state["count"] == 31
 
 
-async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(checkpoints: Watched) -> None:
+async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(
+    checkpoints: GatedCheckpointStore,
+) -> None:
     """It ended before it came to that."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
-        await runtime.start(a_talker(end=asks_for(Stop())))
+        await runtime.start(a_talker(end=action_returning(Stop())))
         await runtime.cast("a", sig("end"))
         with anyio.fail_after(5), pytest.raises(Dropped, match=r"checkpoint.*ended"):
             await runtime.checkpoint("a")
@@ -124,7 +127,7 @@ async def test_who_waits_for_the_checkpoint_of_an_agent_that_ends_is_told(checkp
 
 @pytest.mark.parametrize("failure", ["load", "read_thread"])
 async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(
-    failure: str, checkpoints: Watched
+    failure: str, checkpoints: GatedCheckpointStore
 ) -> None:
     """Nobody lives under the id then; and one that was never put to rest is simply not found."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
@@ -140,10 +143,10 @@ async def test_what_cannot_be_taken_up_never_becomes_a_fresh_agent(
         assert runtime.ids() == []
         checkpoints.fails.clear()
         await runtime.thaw("a", a_talker().definition)
-        assert said(await runtime.state("a")) == ["hello"]
+        assert messages_of(await runtime.state("a")) == ["hello"]
 
 
-async def test_who_is_awake_cannot_be_woken(checkpoints: Watched) -> None:
+async def test_who_is_awake_cannot_be_woken(checkpoints: GatedCheckpointStore) -> None:
     """Nor can something be woken that is no kind of agent, or one without a place to sleep."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker())
@@ -164,7 +167,9 @@ async def test_who_is_awake_cannot_be_woken(checkpoints: Watched) -> None:
 # When it cannot be saved
 
 
-async def test_an_agent_that_cannot_be_saved_lives_on(checkpoints: Watched, errors: Errors) -> None:
+async def test_an_agent_that_cannot_be_saved_lives_on(
+    checkpoints: GatedCheckpointStore, errors: ErrorRecorder
+) -> None:
     """Whoever wanted it to sleep is told why; it takes signals again, and can sleep later."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), on_error=errors)
@@ -182,7 +187,7 @@ async def test_an_agent_that_cannot_be_saved_lives_on(checkpoints: Watched, erro
         assert (await runtime.state("a")).state["count"] == 2
 
 
-async def test_sleep_that_takes_too_long_is_given_up(checkpoints: Watched) -> None:
+async def test_sleep_that_takes_too_long_is_given_up(checkpoints: GatedCheckpointStore) -> None:
     """The agent lives on, also if the checkpoint store fails later on, and can be put to sleep again."""
     checkpoints.gate = anyio.Event()
     checkpoints.fails["save"] = OSError("no disk")
@@ -199,7 +204,7 @@ async def test_sleep_that_takes_too_long_is_given_up(checkpoints: Watched) -> No
         assert (await runtime.state("a")).state["count"] == 2
 
 
-async def test_a_checkpoint_that_comes_after_all_ends_nobody(checkpoints: Watched) -> None:
+async def test_a_checkpoint_that_comes_after_all_ends_nobody(checkpoints: GatedCheckpointStore) -> None:
     """Sleep was given up by then: the agent handles what it has accepted since."""
     checkpoints.gate = anyio.Event()
     async with Runtime(checkpoint_store=checkpoints) as runtime:
@@ -213,7 +218,7 @@ async def test_a_checkpoint_that_comes_after_all_ends_nobody(checkpoints: Watche
         assert runtime.ids() == ["a"]
 
 
-async def test_an_agent_that_lives_on_does_what_it_asks_for(checkpoints: Watched) -> None:
+async def test_an_agent_that_lives_on_does_what_it_asks_for(checkpoints: GatedCheckpointStore) -> None:
     """What held it up is given up; what waited behind it, and what comes later, is carried out."""
     sent: list[str] = []
 
@@ -223,7 +228,7 @@ async def test_an_agent_that_lives_on_does_what_it_asks_for(checkpoints: Watched
         sent.append(signal.type)
 
     def asking(*types: str) -> Any:
-        return asks_for(*(Emit(signal=sig(type), dispatch={"out": True}) for type in types))
+        return action_returning(*(Emit(signal=sig(type), dispatch={"out": True}) for type in types))
 
     async with Runtime(checkpoint_store=checkpoints, dispatchers={"out": send}) as runtime:
         await runtime.start(a_talker(first=asking("stuck", "behind"), second=asking("later")))
@@ -234,30 +239,30 @@ async def test_an_agent_that_lives_on_does_what_it_asks_for(checkpoints: Watched
         await eventually(lambda: sent == ["behind", "later"])
 
 
-async def test_a_policy_may_end_an_agent_that_cannot_be_saved(checkpoints: Watched) -> None:
+async def test_a_policy_may_end_an_agent_that_cannot_be_saved(checkpoints: GatedCheckpointStore) -> None:
     """It ends at once, and does not wait for another signal to notice."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), on_error="stop", restart="temporary")
         checkpoints.fails["save"] = OSError("no disk")
         with pytest.raises(OSError, match="no disk"):
             await runtime.hibernate("a")
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         assert runtime.ids() == []
 
 
-async def test_an_agent_that_cannot_live_on_is_started_again(checkpoints: Watched) -> None:
+async def test_an_agent_that_cannot_live_on_is_started_again(checkpoints: GatedCheckpointStore) -> None:
     """Where its strategy fails just then, that is a crash of its own, and nothing for who gave up waiting."""
     checkpoints.gate = anyio.Event()
     strategy = Failing()
     async with Runtime(checkpoint_store=checkpoints) as runtime:
-        await runtime.start(an_agent("a", {"up": counting}, strategy=strategy))
+        await runtime.start(an_agent("a", {"up": count_signals}, strategy=strategy))
         await runtime.call("a", sig("up"))
         strategy.next_fails = True
         with pytest.raises(TimedOut):
             await runtime.hibernate("a", timeout=0.01)
         checkpoints.gate.set()
         assert "count" in (await runtime.call("a", sig("up"))).state
-        assert len(alive(runtime).restart_times) == 1
+        assert len(server_of(runtime).restart_times) == 1
 
 
 class Failing(Direct):
@@ -273,7 +278,7 @@ class Failing(Direct):
         return agent, []
 
 
-async def test_several_may_want_it_to_sleep(checkpoints: Watched) -> None:
+async def test_several_may_want_it_to_sleep(checkpoints: GatedCheckpointStore) -> None:
     """Each of them is answered."""
     checkpoints.gate = anyio.Event()
     async with Runtime(checkpoint_store=checkpoints) as runtime:
@@ -290,7 +295,7 @@ async def test_several_may_want_it_to_sleep(checkpoints: Watched) -> None:
 
 @pytest.mark.parametrize("restart", ["temporary", "transient"])
 async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
-    restart: str, checkpoints: Watched
+    restart: str, checkpoints: GatedCheckpointStore
 ) -> None:
     """Whoever waits is told that it ended; one that is started again is put to sleep then."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
@@ -313,7 +318,7 @@ async def test_an_agent_that_crashes_on_its_way_to_sleep_leaves_nobody_waiting(
 
 
 @pytest.mark.parametrize("every", [1, 3])
-async def test_an_agent_is_saved_after_so_many_signals(every: int, checkpoints: Watched) -> None:
+async def test_an_agent_is_saved_after_so_many_signals(every: int, checkpoints: GatedCheckpointStore) -> None:
     """With 1, a call answers once that is done."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), save_every=every)
@@ -328,7 +333,9 @@ async def test_an_agent_is_saved_after_so_many_signals(every: int, checkpoints: 
         assert (await runtime.state("a")).state["count"] == 6
 
 
-async def test_a_call_that_could_not_be_saved_says_so(checkpoints: Watched, errors: Errors) -> None:
+async def test_a_call_that_could_not_be_saved_says_so(
+    checkpoints: GatedCheckpointStore, errors: ErrorRecorder
+) -> None:
     """With saving after each signal; the agent goes on, and the next one saves both."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(a_talker(), save_every=1, on_error=errors)
@@ -340,7 +347,9 @@ async def test_a_call_that_could_not_be_saved_says_so(checkpoints: Watched, erro
         assert [one.context for one in errors] == ["checkpoint"]
 
 
-async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(checkpoints: Watched) -> None:
+async def test_at_the_end_those_who_are_saved_by_themselves_are_saved(
+    checkpoints: GatedCheckpointStore,
+) -> None:
     """Also one that crashed on its way there, and also what its effects brought in the last moment."""
 
     @action(effectful=True)
@@ -373,7 +382,9 @@ async def test_a_folder_keeps_agents_as_well(tmp_path: Path) -> None:
             await eventually(lambda: runtime.ids() == [])
 
 
-async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(checkpoints: Watched) -> None:
+async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(
+    checkpoints: GatedCheckpointStore,
+) -> None:
     """What a callback raises is an error of ours, and the agent lives on."""
 
     class Broken(Plugin):
@@ -387,23 +398,25 @@ async def test_a_plugin_that_fails_while_saving_is_told_and_ends_nothing(checkpo
             raise ValueError("not now")
 
     async with Runtime(checkpoint_store=checkpoints) as runtime:
-        await runtime.start(an_agent("a", {"up": counting}, plugins=[Broken]))
+        await runtime.start(an_agent("a", {"up": count_signals}, plugins=[Broken]))
         with pytest.raises(OmoideError, match="broken"):
             await runtime.hibernate("a")
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
-        assert plain((await runtime.state("a")).state["broken"]) == {"on": True}
+        assert to_plain((await runtime.state("a")).state["broken"]) == {"on": True}
 
 
-async def test_a_fresh_agent_does_not_overwrite_one_that_rests(checkpoints: Watched, errors: Errors) -> None:
+async def test_a_fresh_agent_does_not_overwrite_one_that_rests(
+    checkpoints: GatedCheckpointStore, errors: ErrorRecorder
+) -> None:
     """Who starts one of the same id is told so when it is saved, and the old one is still there."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
-        await runtime.start(an_agent("a", {"note": noting}))
+        await runtime.start(an_agent("a", {"note": note_data}))
         await runtime.call("a", sig("note", "precious"))
         await runtime.hibernate("a")
-        await runtime.start(an_agent("a", {"note": noting}), save_every=1, on_error=errors)
+        await runtime.start(an_agent("a", {"note": note_data}), save_every=1, on_error=errors)
         with pytest.raises(Conflict):
             await runtime.call("a", sig("note", "other"))
         await runtime.stop("a")
-        await runtime.thaw("a", an_agent("a", {"note": noting}).definition)
-        assert plain((await runtime.state("a")).state["noted"]) == ["precious"]
+        await runtime.thaw("a", an_agent("a", {"note": note_data}).definition)
+        assert to_plain((await runtime.state("a")).state["noted"]) == ["precious"]
     assert {*errors.kinds} == {"Conflict"}

@@ -31,7 +31,7 @@ class TestBus(TransportSuite):
         return Bus()
 
 
-def told(signal_type: str, **fields: Any) -> Signal:
+def make_signal(signal_type: str, **fields: Any) -> Signal:
     return Signal(type=signal_type, **fields)
 
 
@@ -50,7 +50,7 @@ async def test_a_handler_that_goes_on_telling_itself_lets_others_have_their_turn
 
     async with Bus() as bus, anyio.create_task_group() as group:
         await bus.subscribe("a", again)
-        group.start_soon(bus.publish, told("a"))
+        group.start_soon(bus.publish, make_signal("a"))
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
         enough = True
@@ -65,7 +65,7 @@ async def test_publishing_waits_for_those_who_are_told() -> None:
         await gate.wait()
 
     async def publish(bus: Bus) -> None:
-        await bus.publish(told("a"))
+        await bus.publish(make_signal("a"))
         done.append("published")
 
     async with Bus() as bus, anyio.create_task_group() as tasks:
@@ -81,22 +81,22 @@ async def test_publishing_waits_for_those_who_are_told() -> None:
 
 async def test_a_publisher_that_gives_up_takes_nothing_back() -> None:
     """A signal that waits for a busy handler arrives although nobody waits for that any more."""
-    gate, heard = anyio.Event(), list[str]()
+    gate, recorder = anyio.Event(), list[str]()
 
     async def slow(signal: Signal) -> None:
         await gate.wait()
-        heard.append(signal.type)
+        recorder.append(signal.type)
 
     async with Bus() as bus:
         await bus.subscribe("*", slow)
         for signal_type in ("a", "b"):
             with anyio.move_on_after(0):
-                await bus.publish(told(signal_type))
+                await bus.publish(make_signal(signal_type))
         await wait_all_tasks_blocked()
-        assert heard == []
+        assert recorder == []
         gate.set()
-        await bus.publish(told("c"))
-        assert heard == ["a", "b", "c"]
+        await bus.publish(make_signal("c"))
+        assert recorder == ["a", "b", "c"]
 
 
 async def test_signals_of_several_publishers_come_in_the_order_of_publishing() -> None:
@@ -112,7 +112,7 @@ async def test_signals_of_several_publishers_come_in_the_order_of_publishing() -
         await bus.subscribe("**", lambda signal: second.append(signal.type))
         said = [f"n.{number}" for number in range(50)]
         for signal_type in said:
-            tasks.start_soon(bus.publish, told(signal_type))
+            tasks.start_soon(bus.publish, make_signal(signal_type))
         await wait_all_tasks_blocked()
         assert (first, second) == ([], said)
         gate.set()
@@ -122,29 +122,29 @@ async def test_signals_of_several_publishers_come_in_the_order_of_publishing() -
 
 async def test_two_handlers_that_tell_each_other_do_not_wait_for_each_other() -> None:
     """Handlers only queue what they publish, so that no circle of waiting can arise, not even by tasks."""
-    heard: list[str] = []
+    recorder: list[str] = []
     async with Bus() as bus:
 
         async def ping(signal: Signal) -> None:
-            heard.append(signal.type)
+            recorder.append(signal.type)
             await anyio.lowlevel.checkpoint()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(bus.publish, told("pong"))
+                tasks.start_soon(bus.publish, make_signal("pong"))
 
         async def pong(signal: Signal) -> None:
-            heard.append(signal.type)
+            recorder.append(signal.type)
             await anyio.lowlevel.checkpoint()
-            if len(heard) < 20:
-                await bus.publish(told("ping"))
+            if len(recorder) < 20:
+                await bus.publish(make_signal("ping"))
 
         await bus.subscribe("ping", ping)
         await bus.subscribe("pong", pong)
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(bus.publish, told("ping"))
-                tasks.start_soon(bus.publish, told("pong"))
+                tasks.start_soon(bus.publish, make_signal("ping"))
+                tasks.start_soon(bus.publish, make_signal("pong"))
             await wait_all_tasks_blocked()
-    assert {heard.count("ping"), heard.count("pong")} <= {9, 10, 11, 12}
+    assert {recorder.count("ping"), recorder.count("pong")} <= {9, 10, 11, 12}
 
 
 async def test_a_task_that_a_handler_leaves_behind_waits_like_any_other() -> None:
@@ -153,7 +153,7 @@ async def test_a_task_that_a_handler_leaves_behind_waits_like_any_other() -> Non
 
     async def later(bus: Bus) -> None:
         await wait_all_tasks_blocked()
-        await bus.publish(told("slow"))
+        await bus.publish(make_signal("slow"))
         order.append("later")
 
     async def slow(signal: Signal) -> None:
@@ -167,7 +167,7 @@ async def test_a_task_that_a_handler_leaves_behind_waits_like_any_other() -> Non
 
         await bus.subscribe("begin", begin)
         await bus.subscribe("slow", slow)
-        await bus.publish(told("begin"))
+        await bus.publish(make_signal("begin"))
         await anyio.lowlevel.checkpoint()
         gate.set()
     assert order == ["slow", "later"]
@@ -181,14 +181,14 @@ async def test_a_loop_of_handlers_is_cut_off() -> None:
         async def flood(signal: Signal) -> None:
             if signal.type == "begin":
                 for number in range(5):
-                    await bus.publish(told(f"more.{number}"))
-            heard.append(signal.type)
+                    await bus.publish(make_signal(f"more.{number}"))
+            recorder.append(signal.type)
 
-        heard: list[str] = []
+        recorder: list[str] = []
         await bus.subscribe("**", flood)
-        await bus.publish(told("begin"))
-        await bus.publish(told("end"))
-    assert heard == ["begin", "more.0", "more.1", "more.2", "end"]
+        await bus.publish(make_signal("begin"))
+        await bus.publish(make_signal("end"))
+    assert recorder == ["begin", "more.0", "more.1", "more.2", "end"]
     assert [type(error) for error in errors] == [MailboxFull, MailboxFull]
 
 
@@ -208,7 +208,7 @@ async def test_what_handlers_raise_is_reported() -> None:
         await bus.subscribe("a", plain)
         await bus.subscribe("b", gives_up)
         for signal_type in "abab":
-            await bus.publish(told(signal_type))
+            await bus.publish(make_signal(signal_type))
     assert seen == [("a", "ValueError"), ("b", Dropped.__name__)] * 2
 
 
@@ -224,7 +224,7 @@ async def test_a_log_line_names_ids_and_types_and_nothing_else(caplog: pytest.Lo
     for on_error in (None, worse):
         async with Bus(on_error=on_error) as bus:
             await bus.subscribe("a", fail, agent="ada")
-            await bus.publish(told("a", id="sig_7", data="secret data"), to="ada")
+            await bus.publish(make_signal("a", id="sig_7", data="secret data"), to="ada")
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 3
     assert "sig_7" in caplog.text
     assert "ValueError" in caplog.text
@@ -234,15 +234,15 @@ async def test_a_log_line_names_ids_and_types_and_nothing_else(caplog: pytest.Lo
 
 async def test_closing_cancels_handlers_and_frees_publishers() -> None:
     """Whoever waits when the bus is closed hears that his signal may not have arrived, and nobody hangs."""
-    heard, outcomes = list[str](), list[str]()
+    recorder, outcomes = list[str](), list[str]()
 
     async def hang(signal: Signal) -> None:
-        heard.append(signal.type)
+        recorder.append(signal.type)
         await anyio.sleep_forever()
 
     async def publish(bus: Bus, signal_type: str) -> None:
         try:
-            await bus.publish(told(signal_type))
+            await bus.publish(make_signal(signal_type))
         except Invalid as error:
             outcomes.append(str(error))
 
@@ -255,26 +255,26 @@ async def test_closing_cancels_handlers_and_frees_publishers() -> None:
             await bus.close()
             await wait_all_tasks_blocked()
             assert len(outcomes) == 2
-    assert heard == ["a"]
+    assert recorder == ["a"]
     assert all("closed" in outcome for outcome in outcomes)
 
 
 async def test_closing_a_subscription_frees_publishers() -> None:
     """What waited for it counts as dealt with; the call that is going on may end."""
-    gate, heard = anyio.Event(), list[str]()
+    gate, recorder = anyio.Event(), list[str]()
 
     async def slow(signal: Signal) -> None:
         await gate.wait()
-        heard.append(signal.type)
+        recorder.append(signal.type)
 
     async with Bus() as bus, anyio.create_task_group() as tasks:
         subscription = await bus.subscribe("**", slow)
         for signal_type in "abc":
-            tasks.start_soon(bus.publish, told(signal_type))
+            tasks.start_soon(bus.publish, make_signal(signal_type))
         await wait_all_tasks_blocked()
         await subscription.close()
         gate.set()
-    assert heard == ["a"]
+    assert recorder == ["a"]
 
 
 async def test_an_error_inside_the_block_comes_out_as_it_is() -> None:
@@ -287,7 +287,7 @@ async def test_an_error_inside_the_block_comes_out_as_it_is() -> None:
         async with Bus() as bus:
             await bus.subscribe("a", hang)
             with anyio.move_on_after(0):
-                await bus.publish(told("a"))
+                await bus.publish(make_signal("a"))
             await wait_all_tasks_blocked()
             raise error
 
@@ -296,7 +296,7 @@ async def test_an_error_inside_the_block_comes_out_as_it_is() -> None:
     with anyio.move_on_after(0.01) as scope:
         async with Bus() as bus:
             await bus.subscribe("a", hang)
-            await bus.publish(told("a"))
+            await bus.publish(make_signal("a"))
     assert scope.cancelled_caught
 
 
@@ -304,7 +304,7 @@ async def test_a_bus_is_used_inside_its_block_once() -> None:
     """Before the block there is no bus, after it there is none any more."""
     bus = Bus()
     with pytest.raises(Invalid, match="not open"):
-        await bus.publish(told("a"))
+        await bus.publish(make_signal("a"))
     async with bus:
         pass
     with pytest.raises(Invalid, match="closed"):
@@ -317,11 +317,11 @@ async def test_an_agent_that_nobody_listens_for_is_not_running() -> None:
     """It was never there, or its last subscription was closed."""
     async with Bus() as bus:
         subscription = await bus.subscribe("**", ignore, agent="ada")
-        await bus.publish(told("a"), to="ada")
+        await bus.publish(make_signal("a"), to="ada")
         await subscription.close()
         for name in ("ada", "bob"):
             with pytest.raises(NotRunning, match=name):
-                await bus.publish(told("a"), to=name)
+                await bus.publish(make_signal("a"), to=name)
 
 
 @given(st.lists(PATTERNS, max_size=12), TYPES)

@@ -16,12 +16,12 @@ from tests.support.checkpoint_stores import (
     CLERK,
     Crash,
     DictCheckpointStore,
-    Watched,
+    RecordingCheckpointStore,
     a_checkpoint_store,
     clerk,
-    crashing,
+    crash_at,
     entry,
-    told,
+    messages_of,
 )
 
 from omoide import Agent, Thread, memory, thread
@@ -56,7 +56,7 @@ class Life:
         """Do something."""
         match what:
             case "say":
-                said = [entry(f"{len(told(self.agent))}+{at}") for at in range(number)]
+                said = [entry(f"{len(messages_of(self.agent))}+{at}") for at in range(number)]
                 self.agent = thread.append(self.agent, said) if said else self.agent
             case "change":
                 self.agent = memory.world_put(self.agent, "n", number)
@@ -84,7 +84,7 @@ class Life:
     async def interrupted(self, at: int, done: bool) -> None:
         """Put the agent aside, and be stopped at the so manieth write."""
         try:
-            self.rev = await save_agent(self.agent, crashing(self.checkpoints, at, done=done))
+            self.rev = await save_agent(self.agent, crash_at(self.checkpoints, at, done=done))
         except Crash:
             self.attempted.append(self.agent)
         else:
@@ -124,7 +124,7 @@ def test_what_was_acknowledged_is_there_wherever_a_writer_ends(place: str, plan:
         await life.rest(life.rev)
         assert not life.attempted
         await life.wake()
-        assert [one.seq for one in thread.entries(life.agent)] == [*range(len(told(life.agent)))]
+        assert [one.seq for one in thread.entries(life.agent)] == [*range(len(messages_of(life.agent)))]
 
     asyncio.run(run())
 
@@ -137,7 +137,7 @@ async def test_entries_that_were_not_acknowledged_give_way(place: str, tmp_path:
         await save_agent(base, checkpoints)
         lost = thread.append(base, [entry("lost"), entry("lost too"), entry("and this")])
         with pytest.raises(Crash):
-            await save_agent(lost, crashing(checkpoints, 0, done=True))
+            await save_agent(lost, crash_at(checkpoints, 0, done=True))
         assert len((await checkpoints.read_thread("me", thread.of(base).id)).entries) == 5
         again, rev = await load_agent("me", CLERK, checkpoints)
         assert again == base
@@ -156,11 +156,11 @@ async def test_whoever_lives_on_may_try_again(place: str, tmp_path: Path) -> Non
         agent = thread.append(agent, [entry("b"), entry("c")])
         for at in (1, 2, 2, 1):
             with pytest.raises(Crash):
-                await save_agent(agent, crashing(checkpoints, at, done=False), expected_rev=rev)
+                await save_agent(agent, crash_at(checkpoints, at, done=False), expected_rev=rev)
             agent = thread.append(agent, entry("d"))
         assert await save_agent(agent, checkpoints, expected_rev=rev) == 2
         assert (await load_agent("me", CLERK, checkpoints))[0] == agent
-        assert told(agent) == ["a", "b", "c", "d", "d", "d", "d"]
+        assert messages_of(agent) == ["a", "b", "c", "d", "d", "d", "d"]
 
 
 # Several writers at once, in every order.
@@ -185,7 +185,7 @@ class Writer:
         self.agent = agent
         self.rev: int | None = None
         self.over = False
-        watched = Watched(checkpoints, before=pause)
+        watched = RecordingCheckpointStore(checkpoints, before=pause)
         self._work = save_agent(agent, watched, expected_rev=expected_rev)
         self.go_on()  # to where the first step is about to be taken
 
@@ -213,35 +213,35 @@ BASE = clerk("a", "b")
 TAIL = [*thread.of(thread.append(BASE, [entry("p"), entry("q")])).entries][2:]
 
 
-def saying(*said: str) -> Agent:
+def agent_told(*said: str) -> Agent:
     """The agent both began with, to whom more was said."""
     return thread.append(BASE, [entry(text) for text in said])
 
 
-def lingering(tail: int) -> Agent:
+def agent_with_tail(tail: int) -> Agent:
     """The agent to whom was said what an earlier writer left unacknowledged."""
     return thread.append(BASE, TAIL[:tail])
 
 
 WRITERS: dict[str, list[Agent]] = {
-    "different words": [saying("one"), saying("two", "three")],
-    "as many words": [saying("one"), saying("two")],
-    "no words": [memory.world_put(BASE, "n", 1), saying("two")],
-    "words that are there": [lingering(2), saying("two")],
-    "some that are there": [lingering(1), lingering(2)],
-    "the same words": [lingering(2), lingering(2)],
+    "different words": [agent_told("one"), agent_told("two", "three")],
+    "as many words": [agent_told("one"), agent_told("two")],
+    "no words": [memory.world_put(BASE, "n", 1), agent_told("two")],
+    "words that are there": [agent_with_tail(2), agent_told("two")],
+    "some that are there": [agent_with_tail(1), agent_with_tail(2)],
+    "the same words": [agent_with_tail(2), agent_with_tail(2)],
 }
 BEFORE = ("nothing", "kept", "tail", "only a tail")
 
 
-def begun(before: str) -> DictCheckpointStore:
+def prepare_store(before: str) -> DictCheckpointStore:
     """A checkpoint store in which an agent was put aside, or not, or not quite."""
     checkpoints = DictCheckpointStore()
     if before in ("kept", "tail"):
         at_once(save_agent(BASE, checkpoints))
     if before in ("tail", "only a tail"):
         with pytest.raises(Crash):
-            at_once(save_agent(lingering(2), crashing(checkpoints, 0, done=True)))
+            at_once(save_agent(agent_with_tail(2), crash_at(checkpoints, 0, done=True)))
     return checkpoints
 
 
@@ -279,7 +279,7 @@ def test_of_two_writers_none_harms_what_the_other_was_told(
     kept = before in ("kept", "tail")
 
     def run(choose: Callable[[int], int]) -> None:
-        checkpoints = begun(before)
+        checkpoints = prepare_store(before)
         writers = [Writer(agent, checkpoints, int(kept) if fenced else None) for agent in agents]
         check(checkpoints, writers, choose, BASE if kept else None)
 
@@ -313,7 +313,7 @@ def check(
 )
 def test_of_many_writers_none_harms_another(before: str, agents: list[Agent], choices: list[int]) -> None:
     """As with two, in random orders."""
-    checkpoints = begun(before)
+    checkpoints = prepare_store(before)
     writers = [Writer(agent, checkpoints, None) for agent in agents]
     check(
         checkpoints, writers, lambda many: choices.pop() % many, BASE if before in ("kept", "tail") else None

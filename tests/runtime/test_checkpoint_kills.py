@@ -8,7 +8,14 @@ import select
 from pathlib import Path
 
 import pytest
-from tests.support.checkpoint_stores import CLERK, a_checkpoint_store, expected, lived, start, told
+from tests.support.checkpoint_stores import (
+    CLERK,
+    a_checkpoint_store,
+    advance,
+    expected_messages,
+    messages_of,
+    start,
+)
 
 from omoide import Agent, memory, thread
 from omoide.errors import NotFound
@@ -17,7 +24,7 @@ from omoide.runtime.checkpoints import CheckpointStore, load_agent, save_agent
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
 
-def killed(job: str, place: str, folder: Path, chance: random.Random) -> int | None:
+def run_and_kill(job: str, place: str, folder: Path, chance: random.Random) -> int | None:
     """Let a process put its agent aside until some moment, kill it; the last step it acknowledged, if any."""
     process = start(job, place, folder)
     assert process.stdout is not None
@@ -43,7 +50,7 @@ async def check(checkpoints: CheckpointStore, acknowledged: int) -> int:
         return -1
     n = memory.world_get(agent, "n")
     assert n in (acknowledged, acknowledged + 1)
-    assert [text.split()[0] for text in told(agent)] == expected(n)
+    assert [text.split()[0] for text in messages_of(agent)] == expected_messages(n)
     assert [one.seq for one in thread.entries(agent)] == [*range(len(thread.entries(agent)))]
     return int(n)
 
@@ -53,7 +60,7 @@ async def go_on(checkpoints: CheckpointStore, n: int) -> Agent | None:
     if n < 0:
         return None
     agent, rev = await load_agent("me", CLERK, checkpoints)
-    newer = lived(agent, n + 1)
+    newer = advance(agent, n + 1)
     await save_agent(newer, checkpoints, expected_rev=rev)
     assert (await load_agent("me", CLERK, checkpoints))[0] == newer
     return newer
@@ -72,7 +79,7 @@ async def test_an_agent_survives_the_death_of_its_process(job: str, place: str, 
     chance = random.Random(seed)
     n = -1
     for _ in range(-(-KILLS // 2)):
-        last = killed(job, place, tmp_path, chance)
+        last = run_and_kill(job, place, tmp_path, chance)
         async with a_checkpoint_store(place, tmp_path) as checkpoints:
             n = await check(checkpoints, n if last is None else last)
             n += await go_on(checkpoints, n) is not None

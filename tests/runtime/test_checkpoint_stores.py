@@ -15,17 +15,18 @@ from tests.support.checkpoint_stores import (
     PLACES,
     Crash,
     DictCheckpointStore,
-    Watched,
+    RecordingCheckpointStore,
     a_checkpoint_store,
     clerk,
-    crashing,
+    crash_at,
     entry,
-    told,
+    messages_of,
 )
 from tests.support.strategies import maps
 
 from omoide import (
     Agent,
+    Checkpoint,
     Context,
     Definition,
     Plugin,
@@ -39,7 +40,6 @@ from omoide import (
     thread,
 )
 from omoide.core import Externalize
-from omoide.core.checkpoint import Checkpoint
 from omoide.errors import CheckpointFailed, Conflict, Invalid, NotFound, RestoreFailed, WrongType
 from omoide.runtime.checkpoints import (
     CheckpointStore,
@@ -49,7 +49,7 @@ from omoide.runtime.checkpoints import (
     load_agent,
     save_agent,
 )
-from omoide.stores.records import Document
+from omoide.stores import Document
 
 
 @pytest.fixture(params=PLACES)
@@ -93,8 +93,8 @@ async def test_any_id_is_kept_under_its_own_name(checkpoints: Any, id: str) -> N
         await checkpoints.delete(name)
     await save_agent(clerk("a", id="me"), checkpoints)
     await save_agent(clerk("b", id=id), checkpoints)
-    assert told((await load_agent(id, CLERK, checkpoints))[0]) == ["b"]
-    assert told((await load_agent("me", CLERK, checkpoints))[0]) == ["a"]
+    assert messages_of((await load_agent(id, CLERK, checkpoints))[0]) == ["b"]
+    assert messages_of((await load_agent("me", CLERK, checkpoints))[0]) == ["a"]
     assert await checkpoints.ids() == sorted(["me", id])
 
 
@@ -113,7 +113,7 @@ async def test_only_entries_that_the_journal_lacks_are_written(checkpoints: Chec
     """One step for the entries that are new, and one for the checkpoint; the journal is not even read."""
     agent, seen = clerk("a", "b"), []
 
-    class Counting(Watched):
+    class Counting(RecordingCheckpointStore):
         async def append_thread(self, *args: Any, **options: Any) -> int:
             seen.append([one.payload["text"] for one in args[2]])
             return await super().append_thread(*args, **options)
@@ -131,7 +131,7 @@ async def test_putting_aside_again_adds_nothing(checkpoints: CheckpointStore) ->
     agent = clerk("a", "b")
     await save_agent(agent, checkpoints)
     before = await checkpoints.load("me"), await checkpoints.read_thread("me", thread.of(agent).id)
-    watched = Watched(checkpoints)
+    watched = RecordingCheckpointStore(checkpoints)
     for expected_rev in (None, 1, 1):
         assert await save_agent(agent, watched, expected_rev=expected_rev) == 1
     assert watched.steps == ["load"] * 3
@@ -145,7 +145,7 @@ async def test_no_thread_and_an_empty_one_make_no_journal(checkpoints: Checkpoin
     """An empty one comes back with its id all the same."""
     agent = Agent.new(CLERK, id="me")
     agent = agent if said is None else thread.put(agent, Thread.new(id="t"))
-    watched = Watched(checkpoints)
+    watched = RecordingCheckpointStore(checkpoints)
     await save_agent(agent, watched)
     assert watched.steps == ["load", "save"]
     assert (await load_agent("me", CLERK, watched))[0] == agent
@@ -161,7 +161,7 @@ async def test_where_nothing_was_put_aside_nothing_is_found(checkpoints: Any) ->
         await load_agent("me", CLERK, checkpoints)
     for at, done in ((0, True), (1, False)):
         with pytest.raises(Crash):
-            await save_agent(clerk("a"), crashing(checkpoints, at, done=done))
+            await save_agent(clerk("a"), crash_at(checkpoints, at, done=done))
         with pytest.raises(NotFound):
             await load_agent("me", CLERK, checkpoints)
     await save_agent(clerk("a"), checkpoints)
@@ -222,7 +222,7 @@ async def test_an_agent_may_begin_another_thread(checkpoints: CheckpointStore) -
     await save_agent(second, checkpoints)
     assert await load_agent("me", CLERK, checkpoints) == (second, 2)
     await save_agent(thread.append(first, entry("c")), checkpoints)
-    assert told((await load_agent("me", CLERK, checkpoints))[0]) == ["a", "b", "c"]
+    assert messages_of((await load_agent("me", CLERK, checkpoints))[0]) == ["a", "b", "c"]
 
 
 async def test_agents_made_from_one_another_do_not_mix(checkpoints: CheckpointStore) -> None:
@@ -233,8 +233,8 @@ async def test_agents_made_from_one_another_do_not_mix(checkpoints: CheckpointSt
     await save_agent(second, checkpoints)
     await save_agent(thread.append(first, entry("to me")), checkpoints)
     await save_agent(thread.append(second, entry("to you")), checkpoints)
-    assert told((await load_agent("me", CLERK, checkpoints))[0]) == ["a", "to me"]
-    assert told((await load_agent("you", CLERK, checkpoints))[0]) == ["a", "to you"]
+    assert messages_of((await load_agent("me", CLERK, checkpoints))[0]) == ["a", "to me"]
+    assert messages_of((await load_agent("you", CLERK, checkpoints))[0]) == ["a", "to you"]
 
 
 async def test_an_agent_that_is_deleted_is_gone_with_its_journals(checkpoints: Any) -> None:
@@ -253,9 +253,9 @@ async def test_an_agent_that_is_deleted_is_gone_with_its_journals(checkpoints: A
     assert await checkpoints.delete("her") is False
     assert (await checkpoints.read_thread("her", thread.of(agent).id)).entries == ()
     assert await checkpoints.ids() == ["him", "me", "you"]
-    assert told((await load_agent("you", CLERK, checkpoints))[0]) == ["a"]
+    assert messages_of((await load_agent("you", CLERK, checkpoints))[0]) == ["a"]
     assert await save_agent(agent.replace(id="her"), checkpoints, expected_rev=0) == 1
-    assert told((await load_agent("her", CLERK, checkpoints))[0]) == ["a", "b"]
+    assert messages_of((await load_agent("her", CLERK, checkpoints))[0]) == ["a", "b"]
 
 
 async def test_a_checkpoint_store_lists_more_agents_than_fit_on_a_page(checkpoints: Any) -> None:
@@ -318,7 +318,7 @@ async def test_each_plugin_decides_what_becomes_of_its_slice(checkpoints: Any) -
     assert sorted(kept.state) == ["notes", "own"]
     assert kept.externalized["books"] == {"shelf": "me"}
     again, _ = await load_agent("me", agent.definition, checkpoints)
-    assert told(again) == ["mounted", "mounted"]
+    assert messages_of(again) == ["mounted", "mounted"]
     assert thread.put(again, thread.of(agent)) == agent
     Shelf.books.clear()
     with pytest.raises(RestoreFailed, match="'shelf'"):
@@ -336,11 +336,11 @@ async def test_a_plugin_that_fails_leaves_the_checkpoint_store_as_it_was(
 
     await save_agent(clerk("a"), checkpoints)
     unsure = thread.append(Agent.new("clerk", id="me", plugins=[Unsure]), entry("b"))
-    watched = Watched(checkpoints)
+    watched = RecordingCheckpointStore(checkpoints)
     with pytest.raises(CheckpointFailed, match=r"notes.*no shelf"):
         await save_agent(unsure, watched)
     assert watched.steps == []
-    assert told((await load_agent("me", CLERK, checkpoints))[0]) == ["a"]
+    assert messages_of((await load_agent("me", CLERK, checkpoints))[0]) == ["a"]
 
 
 async def test_an_older_agent_is_migrated_when_it_is_taken_up(checkpoints: CheckpointStore) -> None:
@@ -349,7 +349,7 @@ async def test_an_older_agent_is_migrated_when_it_is_taken_up(checkpoints: Check
     await save_agent(agent, checkpoints)
     newer = Definition.new("clerk", version=2, migrate=lambda state, version: {**state, "n": 2})
     again, rev = await load_agent("me", newer, checkpoints)
-    assert (again.state["n"], told(again)) == (2, ["a"])
+    assert (again.state["n"], messages_of(again)) == (2, ["a"])
     await save_agent(again, checkpoints, expected_rev=rev)
     assert (await load_agent("me", newer, checkpoints))[0] == again
     with pytest.raises(RestoreFailed, match="version 2"):
@@ -361,7 +361,7 @@ async def test_an_agent_of_another_kind_is_refused(checkpoints: CheckpointStore)
     await save_agent(clerk("a"), checkpoints)
     with pytest.raises(RestoreFailed, match="'clerk'"):
         await load_agent("me", Definition.new("cook"), checkpoints)
-    assert told((await load_agent("me", CLERK, checkpoints))[0]) == ["a"]
+    assert messages_of((await load_agent("me", CLERK, checkpoints))[0]) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -405,9 +405,9 @@ async def test_a_checkpoint_saved_without_a_journal_takes_what_the_pointer_says(
     await checkpoints.append_thread("me", log.id, [*log.entries], expected_rev=0)
     await checkpoints.save("me", saved, expected_rev=0)
     again, rev = await load_agent("me", CLERK, checkpoints)
-    assert (told(again), rev) == (["a", "b"], 0)
+    assert (messages_of(again), rev) == (["a", "b"], 0)
     await save_agent(thread.append(again, entry("c")), checkpoints, expected_rev=0)
-    assert told((await load_agent("me", CLERK, checkpoints))[0]) == ["a", "b", "c"]
+    assert messages_of((await load_agent("me", CLERK, checkpoints))[0]) == ["a", "b", "c"]
     await checkpoints.save(
         "you", Checkpoint(id="you", name="clerk", thread={"id": "t", "rev": 0}), expected_rev=0
     )
@@ -461,8 +461,8 @@ async def test_erasing_an_agent_takes_what_was_put_aside_with_it() -> None:
         assert receipt.documents == 2
         with pytest.raises(NotFound):
             await load_agent("me", CLERK, here)
-        assert told((await load_agent("you", CLERK, here))[0]) == ["to you"]
-        assert told((await load_agent("me", CLERK, there))[0]) == ["to me"]
+        assert messages_of((await load_agent("you", CLERK, here))[0]) == ["to you"]
+        assert messages_of((await load_agent("me", CLERK, there))[0]) == ["to me"]
         assert (await here.ids(), await there.ids()) == (["you"], ["me"])
 
 

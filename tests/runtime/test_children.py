@@ -7,17 +7,17 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
-    alive,
+    ErrorRecorder,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    ended,
     fail,
-    plain,
+    server_of,
     sig,
+    to_plain,
+    wait_until_gone,
 )
 
 from omoide import Agent
@@ -32,78 +32,86 @@ STARTED, EXITED, ORPHANED = "jido.agent.child.started", "jido.agent.child.exit",
 
 def a_kid(id: str = "kid", on: Any = None, **parts: Any) -> Agent:
     """An agent of a kind that can be spawned."""
-    routes = {"up": counting, "crash": crash, "fail": fail, "end": asks_for(Stop()), **(on or {})}
+    routes = {
+        "up": count_signals,
+        "crash": crash,
+        "fail": fail,
+        "end": action_returning(Stop()),
+        **(on or {}),
+    }
     return an_agent(id, routes, kind="kid", **parts)
 
 
-def a_boss(heard: Any, **more: Any) -> Agent:
+def a_boss(recorder: Any, **more: Any) -> Agent:
     """An agent that spawns a child under the tag `t`, and hears of it."""
     spawn = SpawnAgent(kind="kid", tag="t", id="kid", state={"sum": 7}, metadata={"why": "help"})
     routes = {
-        "spawn": asks_for(spawn),
-        "dismiss": asks_for(StopChild(tag="t")),
-        "adopt": asks_for(AdoptChild(child="kid", tag="t", metadata={"why": "found"})),
-        "jido.agent.child.*": heard,
-        "up": counting,
+        "spawn": action_returning(spawn),
+        "dismiss": action_returning(StopChild(tag="t")),
+        "adopt": action_returning(AdoptChild(child="kid", tag="t", metadata={"why": "found"})),
+        "jido.agent.child.*": recorder,
+        "up": count_signals,
         **more,
     }
     return an_agent("boss", routes)
 
 
-async def with_child(runtime: Runtime, heard: Any, **terms: Any) -> AgentServer:
+async def with_child(runtime: Runtime, recorder: Any, **terms: Any) -> AgentServer:
     """Start a parent and its child; the server of the child."""
-    await runtime.start(a_boss(heard), **terms)
+    await runtime.start(a_boss(recorder), **terms)
     await runtime.call("boss", sig("spawn"))
-    return alive(runtime, "kid")
+    return server_of(runtime, "kid")
 
 
 # Getting one
 
 
-async def test_a_child_lives_as_the_directive_says_and_knows_its_parent(heard: Heard) -> None:
+async def test_a_child_lives_as_the_directive_says_and_knows_its_parent(recorder: SignalRecorder) -> None:
     """Its kind, its id and its state; who its parent is lies in its own state."""
     async with Runtime(kinds=[a_kid().definition]) as runtime:
-        kid = await with_child(runtime, heard)
+        kid = await with_child(runtime, recorder)
         assert (kid.agent.name, kid.agent.state["sum"]) == ("kid", 7)
         parent = PARENT.get_or_new(kid.agent)
-        assert (parent.id, parent.tag, plain(parent.metadata)) == ("boss", "t", {"why": "help"})
-        assert alive(runtime, "boss").children == {"t": "kid"}
+        assert (parent.id, parent.tag, to_plain(parent.metadata)) == ("boss", "t", {"why": "help"})
+        assert server_of(runtime, "boss").children == {"t": "kid"}
         assert kid.parent == ("boss", "t")
-        await eventually(lambda: heard.types == [STARTED])
-        assert heard.data == [{"tag": "t", "id": "kid", "name": "kid"}]
+        await eventually(lambda: recorder.types == [STARTED])
+        assert recorder.data == [{"tag": "t", "id": "kid", "name": "kid"}]
         assert (await runtime.call("kid", sig("up"))).state["count"] == 1
 
 
-async def test_a_child_without_an_id_is_given_one(heard: Heard) -> None:
+async def test_a_child_without_an_id_is_given_one(recorder: SignalRecorder) -> None:
     """And the parent is told."""
-    spawn = asks_for(*[SpawnAgent(kind="kid", tag=tag) for tag in "xy"])
+    spawn = action_returning(*[SpawnAgent(kind="kid", tag=tag) for tag in "xy"])
     async with Runtime(kinds=[a_kid().definition]) as runtime:
-        await runtime.start(a_boss(heard, both=spawn))
+        await runtime.start(a_boss(recorder, both=spawn))
         await runtime.call("boss", sig("both"))
-        await eventually(lambda: len(heard) == 2)
-        ids = {data["id"] for data in heard.data}
+        await eventually(lambda: len(recorder) == 2)
+        ids = {data["id"] for data in recorder.data}
         assert len(ids) == 2
         assert ids == {*runtime.ids()} - {"boss"}
 
 
-async def test_a_running_agent_can_be_adopted(heard: Heard) -> None:
+async def test_a_running_agent_can_be_adopted(recorder: SignalRecorder) -> None:
     """It keeps what it has, learns who its parent is, and ends with it from then on."""
     async with Runtime() as runtime:
         await runtime.start(a_kid(state={"own": 1}))
-        await runtime.start(a_boss(heard))
+        await runtime.start(a_boss(recorder))
         await runtime.call("boss", sig("adopt"))
         after = await runtime.call("kid", sig("up"))
-        assert plain({key: after.state[key] for key in ("own", "count")}) == {"own": 1, "count": 1}
+        assert to_plain({key: after.state[key] for key in ("own", "count")}) == {"own": 1, "count": 1}
         parent = PARENT.get_or_new(after)
-        assert (parent.id, plain(parent.metadata)) == ("boss", {"why": "found"})
-        await eventually(lambda: heard.types == [STARTED])
-        kid = alive(runtime, "kid")
+        assert (parent.id, to_plain(parent.metadata)) == ("boss", {"why": "found"})
+        await eventually(lambda: recorder.types == [STARTED])
+        kid = server_of(runtime, "kid")
         await runtime.stop("boss")
         with anyio.fail_after(5):
             await kid.ended.wait()
 
 
-async def test_what_cannot_become_a_child_is_reported(errors: Errors, heard: Heard) -> None:
+async def test_what_cannot_become_a_child_is_reported(
+    errors: ErrorRecorder, recorder: SignalRecorder
+) -> None:
     """An unknown kind or agent, a taken id or tag, oneself, one's own parent, or somebody's child."""
     wrong = {
         "unknown": SpawnAgent(kind="unicorn", tag="x"),
@@ -114,9 +122,9 @@ async def test_what_cannot_become_a_child_is_reported(errors: Errors, heard: Hea
         "own_child": AdoptChild(child="kid", tag="x"),
     }
     above = AdoptChild(child="boss", tag="up")
-    kid = a_kid(on={"usurp": asks_for(above)})
+    kid = a_kid(on={"usurp": action_returning(above)})
     async with Runtime(kinds=[kid.definition], agent_options={"on_error": errors}) as runtime:
-        await runtime.start(a_boss(heard, **{name: asks_for(one) for name, one in wrong.items()}))
+        await runtime.start(a_boss(recorder, **{name: action_returning(one) for name, one in wrong.items()}))
         await runtime.call("boss", sig("spawn"))
         for name in wrong:
             await runtime.call("boss", sig(name))
@@ -132,18 +140,20 @@ async def test_what_cannot_become_a_child_is_reported(errors: Errors, heard: Hea
         ]
         assert "kid" in errors[0].message
         assert runtime.ids() == ["boss", "kid"]
-        assert alive(runtime, "boss").children == {"t": "kid"}
-        assert alive(runtime, "kid").children == {}
+        assert server_of(runtime, "boss").children == {"t": "kid"}
+        assert server_of(runtime, "kid").children == {}
 
 
 @pytest.mark.parametrize(("terms", "agents"), [({"max_children": 2}, None), ({}, 3)])
-async def test_there_are_not_more_agents_than_there_may_be(terms: Any, agents: Any, errors: Errors) -> None:
+async def test_there_are_not_more_agents_than_there_may_be(
+    terms: Any, agents: Any, errors: ErrorRecorder
+) -> None:
     """Neither children of one parent nor agents of a runtime; where one goes there is room again."""
     tags = ["x", "y", "z"]
-    more = {f"get.{tag}": asks_for(SpawnAgent(kind="kid", tag=tag, id=tag)) for tag in tags}
-    more["lose"] = asks_for(StopChild(tag="x"))
+    more = {f"get.{tag}": action_returning(SpawnAgent(kind="kid", tag=tag, id=tag)) for tag in tags}
+    more["lose"] = action_returning(StopChild(tag="x"))
     async with Runtime(kinds=[a_kid().definition], max_agents=agents) as runtime:
-        await runtime.start(a_boss(counting, **more), on_error=errors, **terms)
+        await runtime.start(a_boss(count_signals, **more), on_error=errors, **terms)
         for tag in tags:
             await runtime.call("boss", sig(f"get.{tag}"))
         assert errors.kinds == ["TooManyAgents"]
@@ -152,7 +162,7 @@ async def test_there_are_not_more_agents_than_there_may_be(terms: Any, agents: A
         await eventually(lambda: runtime.ids() == ["boss", "y"])
         await runtime.call("boss", sig("get.z"))
         assert runtime.ids() == ["boss", "y", "z"]
-        assert alive(runtime, "boss").children == {"y": "y", "z": "z"}
+        assert server_of(runtime, "boss").children == {"y": "y", "z": "z"}
 
 
 def test_kinds_are_definitions_of_different_names() -> None:
@@ -165,10 +175,10 @@ def test_kinds_are_definitions_of_different_names() -> None:
         runtime.add_kind(Agent.new("kid").definition)
 
 
-async def test_a_kind_may_be_made_known_later(errors: Errors, heard: Heard) -> None:
+async def test_a_kind_may_be_made_known_later(errors: ErrorRecorder, recorder: SignalRecorder) -> None:
     """From then on children of it can be had."""
     async with Runtime() as runtime:
-        await runtime.start(a_boss(heard), on_error=errors)
+        await runtime.start(a_boss(recorder), on_error=errors)
         await runtime.call("boss", sig("spawn"))
         runtime.add_kind(a_kid().definition)
         await runtime.call("boss", sig("spawn"))
@@ -179,20 +189,20 @@ async def test_a_kind_may_be_made_known_later(errors: Errors, heard: Heard) -> N
 # Losing one
 
 
-async def test_a_child_that_is_dismissed_finishes_first(heard: Heard) -> None:
+async def test_a_child_that_is_dismissed_finishes_first(recorder: SignalRecorder) -> None:
     """What it accepted is handled; the parent does not wait, and hears of it."""
-    done = Heard()
+    done = SignalRecorder()
     kid = a_kid(on={"work": done})
     async with Runtime(kinds=[kid.definition]) as runtime:
-        await with_child(runtime, heard)
+        await with_child(runtime, recorder)
         for _ in range(40):
             await runtime.cast("kid", sig("work"))
         await runtime.call("boss", sig("dismiss"))
         assert (await runtime.call("boss", sig("up"))).state["count"] == 1
-        await eventually(lambda: heard.types == [STARTED, EXITED])
+        await eventually(lambda: recorder.types == [STARTED, EXITED])
         assert len(done) == 40
         assert runtime.ids() == ["boss"]
-        assert alive(runtime, "boss").children == {}
+        assert server_of(runtime, "boss").children == {}
 
 
 @pytest.mark.parametrize(
@@ -207,14 +217,14 @@ async def test_a_child_that_is_dismissed_finishes_first(heard: Heard) -> None:
         ("kill", "killed"),
     ],
 )
-async def test_a_parent_is_told_why_a_child_is_gone(end: str, reason: str, heard: Heard) -> None:
+async def test_a_parent_is_told_why_a_child_is_gone(end: str, reason: str, recorder: SignalRecorder) -> None:
     """However that came about; once, and with its tag and id."""
-    layoff = asks_for(StopChild(tag="t", reason="no more work"))
+    layoff = action_returning(StopChild(tag="t", reason="no more work"))
     terms = {"on_error": "stop", "max_restarts": 0}
     async with Runtime(kinds=[a_kid().definition], agent_options=terms) as runtime:
-        await runtime.start(a_boss(heard, layoff=layoff), on_error="log")
+        await runtime.start(a_boss(recorder, layoff=layoff), on_error="log")
         await runtime.call("boss", sig("spawn"))
-        kid = alive(runtime, "kid")
+        kid = server_of(runtime, "kid")
         if end in ("dismiss", "layoff"):
             await runtime.call("boss", sig(end))
         elif end == "stop":
@@ -223,20 +233,20 @@ async def test_a_parent_is_told_why_a_child_is_gone(end: str, reason: str, heard
             kid.kill()
         else:
             await runtime.cast("kid", sig(end))
-        await eventually(lambda: heard.types == [STARTED, EXITED])
-        assert heard.data[1] == {"tag": "t", "id": "kid", "reason": reason}
+        await eventually(lambda: recorder.types == [STARTED, EXITED])
+        assert recorder.data[1] == {"tag": "t", "id": "kid", "reason": reason}
 
 
-async def test_a_child_that_is_started_again_is_there_as_before(heard: Heard) -> None:
+async def test_a_child_that_is_started_again_is_there_as_before(recorder: SignalRecorder) -> None:
     """Its parent hears nothing of it, and the child still knows it, also one that was adopted."""
     tell = Emit(signal=sig("up"), dispatch={"parent": True})
-    kid = a_kid(on={"tell": asks_for(tell)})
+    kid = a_kid(on={"tell": action_returning(tell)})
     for adopted in (False, True):
-        heard.clear()
+        recorder.clear()
         async with Runtime(kinds=[kid.definition]) as runtime:
             if adopted:
                 await runtime.start(kid)
-            await runtime.start(a_boss(heard))
+            await runtime.start(a_boss(recorder))
             await runtime.call("boss", sig("adopt" if adopted else "spawn"))
             await runtime.call("kid", sig("up"))
             await runtime.cast("kid", sig("crash"))
@@ -244,23 +254,27 @@ async def test_a_child_that_is_started_again_is_there_as_before(heard: Heard) ->
             assert after.state["count"] == 1
             assert PARENT.get_or_new(after).id == "boss"
             await runtime.call("kid", sig("tell"))
-            await eventually(lambda: alive(runtime, "boss").agent.state.get("count") == 1)
-            assert heard.types == [STARTED]
+            await eventually(lambda: server_of(runtime, "boss").agent.state.get("count") == 1)
+            assert recorder.types == [STARTED]
 
 
-async def test_a_tag_that_nobody_has_cannot_be_dismissed(errors: Errors, heard: Heard) -> None:
+async def test_a_tag_that_nobody_has_cannot_be_dismissed(
+    errors: ErrorRecorder, recorder: SignalRecorder
+) -> None:
     """The message lists the tags that there are."""
     async with Runtime(kinds=[a_kid().definition]) as runtime:
-        await runtime.start(a_boss(heard, wrong=asks_for(StopChild(tag="nobody"))), on_error=errors)
+        await runtime.start(
+            a_boss(recorder, wrong=action_returning(StopChild(tag="nobody"))), on_error=errors
+        )
         await runtime.call("boss", sig("spawn"))
         await runtime.call("boss", sig("wrong"))
         assert errors.kinds == ["NotFound"]
         assert "has: t" in errors.messages
 
 
-async def test_a_parent_without_routes_for_it_need_not_hear_of_its_children(errors: Errors) -> None:
+async def test_a_parent_without_routes_for_it_need_not_hear_of_its_children(errors: ErrorRecorder) -> None:
     """News of the runtime itself that nobody listens to is no error."""
-    boss = an_agent("boss", {"spawn": asks_for(SpawnAgent(kind="kid", tag="t", id="kid"))})
+    boss = an_agent("boss", {"spawn": action_returning(SpawnAgent(kind="kid", tag="t", id="kid"))})
     async with Runtime(kinds=[a_kid().definition], agent_options={"on_error": errors}) as runtime:
         await runtime.start(boss)
         await runtime.call("boss", sig("spawn"))
@@ -273,13 +287,13 @@ async def test_a_parent_without_routes_for_it_need_not_hear_of_its_children(erro
 # Being left
 
 
-async def test_a_child_ends_after_its_parent(heard: Heard) -> None:
+async def test_a_child_ends_after_its_parent(recorder: SignalRecorder) -> None:
     """Once it has finished what it accepted, and its own children after it."""
-    done = Heard()
-    nest = asks_for(SpawnAgent(kind="kid", tag="g", id="grandkid"))
+    done = SignalRecorder()
+    nest = action_returning(SpawnAgent(kind="kid", tag="g", id="grandkid"))
     kid = a_kid(on={"work": done, "nest": nest})
     async with Runtime(kinds=[kid.definition]) as runtime:
-        await with_child(runtime, heard)
+        await with_child(runtime, recorder)
         await runtime.call("kid", sig("nest"))
         for id in ("kid", "grandkid"):
             for _ in range(40):
@@ -290,44 +304,48 @@ async def test_a_child_ends_after_its_parent(heard: Heard) -> None:
         assert len(runtime.dropped_signals) == 0
 
 
-async def test_a_child_may_live_on_without_its_parent(heard: Heard) -> None:
+async def test_a_child_may_live_on_without_its_parent(recorder: SignalRecorder) -> None:
     """It is told that it is an orphan, has no parent to talk to, and can be adopted again."""
-    orphaned, errors = Heard(), Errors()
+    orphaned, errors = SignalRecorder(), ErrorRecorder()
     tell = Emit(signal=sig("hello"), dispatch={"parent": True})
-    kid = a_kid(on={ORPHANED: orphaned, "tell": asks_for(tell)})
+    kid = a_kid(on={ORPHANED: orphaned, "tell": action_returning(tell)})
     terms = {"on_parent_exit": "continue", "on_error": errors}
     async with Runtime(kinds=[kid.definition], agent_options=terms) as runtime:
-        await with_child(runtime, heard)
+        await with_child(runtime, recorder)
         await runtime.stop("boss")
         await eventually(lambda: orphaned.types == [ORPHANED])
         assert orphaned.data == [{"parent": "boss", "tag": "t", "reason": "shutdown"}]
         assert runtime.ids() == ["kid"]
         await runtime.call("kid", sig("tell"))
         assert errors.kinds == ["NotFound"]
-        await runtime.start(a_boss(heard))
+        await runtime.start(a_boss(recorder))
         await runtime.call("boss", sig("adopt"))
-        assert alive(runtime, "kid").parent == ("boss", "t")
+        assert server_of(runtime, "kid").parent == ("boss", "t")
 
 
 @pytest.mark.parametrize("how", ["crash", "temporary", "normal"])
-async def test_children_are_orphans_only_when_the_parent_is_gone_for_good(how: str, heard: Heard) -> None:
+async def test_children_are_orphans_only_when_the_parent_is_gone_for_good(
+    how: str, recorder: SignalRecorder
+) -> None:
     """A parent that is started again has them as before."""
-    more = {"crash": crash, "end": asks_for(Stop())}
+    more = {"crash": crash, "end": action_returning(Stop())}
     async with Runtime(kinds=[a_kid().definition]) as runtime:
-        await runtime.start(a_boss(heard, **more), restart="temporary" if how == "temporary" else "transient")
+        await runtime.start(
+            a_boss(recorder, **more), restart="temporary" if how == "temporary" else "transient"
+        )
         await runtime.call("boss", sig("spawn"))
         await runtime.cast("boss", sig("end" if how == "normal" else "crash"))
         if how == "crash":
             assert (await runtime.call("boss", sig("up"))).state["count"] == 1
-            assert alive(runtime, "boss").children == {"t": "kid"}
+            assert server_of(runtime, "boss").children == {"t": "kid"}
             await runtime.call("boss", sig("dismiss"))
             await eventually(lambda: runtime.ids() == ["boss"])
         else:
-            await ended(runtime, "kid")
+            await wait_until_gone(runtime, "kid")
             assert runtime.ids() == []
 
 
-async def test_a_child_that_does_not_finish_is_ended_all_the_same(heard: Heard) -> None:
+async def test_a_child_that_does_not_finish_is_ended_all_the_same(recorder: SignalRecorder) -> None:
     """After the time that there is for shutting down."""
     entered = anyio.Event()
 
@@ -335,14 +353,14 @@ async def test_a_child_that_does_not_finish_is_ended_all_the_same(heard: Heard) 
         entered.set()
         await anyio.sleep_forever()
 
-    hang = asks_for(Emit(signal=sig("x"), dispatch={"void": True}))
+    hang = action_returning(Emit(signal=sig("x"), dispatch={"void": True}))
     kid = a_kid(on={"hang": hang})
     async with Runtime(
         kinds=[kid.definition], dispatchers={"void": forever}, shutdown_timeout=0.01
     ) as runtime:
-        await with_child(runtime, heard)
+        await with_child(runtime, recorder)
         await runtime.call("kid", sig("hang"))
         await entered.wait()
         await runtime.stop("boss")
-        await ended(runtime, "kid")
+        await wait_until_gone(runtime, "kid")
         assert runtime.ids() == []

@@ -24,21 +24,21 @@ def ms(text: str) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def shown(at: int, zone: str = "UTC") -> str:
+def format_time(at: int, zone: str = "UTC") -> str:
     return datetime.fromtimestamp(at / 1000, ZoneInfo(zone)).isoformat(" ")
 
 
-def following(line: str, start: str, count: int, zone: str = "UTC") -> list[str]:
+def next_times(line: str, start: str, count: int, zone: str = "UTC") -> list[str]:
     """The next moments of a line, as a clock in the zone shows them."""
     found, at = list[str](), ms(start)
     for _ in range(count):
         at = next_after(line, at, zone)
-        found.append(shown(at, zone))
+        found.append(format_time(at, zone))
     return found
 
 
 def days(line: str, start: str, count: int) -> list[str]:
-    return [moment[:10] for moment in following(line, start, count)]
+    return [moment[:10] for moment in next_times(line, start, count)]
 
 
 # An oracle that shares no code: fields are predicates, and time is tried out moment by moment.
@@ -101,7 +101,7 @@ def test_a_line_of_minutes_fires_as_trying_every_minute_says(line: str, at: int)
     minute = datetime.fromtimestamp(at // 60_000 * 60, UTC) + timedelta(minutes=1)
     for _ in range(2_000):
         if fires(f"0 {line}", minute):
-            assert shown(found) == minute.isoformat(" ")
+            assert format_time(found) == minute.isoformat(" ")
             return
         minute += timedelta(minutes=1)
     assert found >= minute.timestamp() * 1000
@@ -114,7 +114,7 @@ def test_a_line_of_seconds_fires_as_trying_every_second_says(line: str, at: int)
     second = datetime.fromtimestamp(at // 1000, UTC) + timedelta(seconds=1)
     while not fires(line, second):
         second += timedelta(seconds=1)
-    assert shown(next_after(line, at)) == second.isoformat(" ")
+    assert format_time(next_after(line, at)) == second.isoformat(" ")
 
 
 @given(st.tuples(field(1, 31), field(1, 12), field(0, 6)).map(" ".join), MOMENTS)
@@ -123,7 +123,7 @@ def test_a_line_of_days_fires_as_trying_every_day_says(line: str, at: int) -> No
     day = datetime.fromtimestamp(at // 86_400_000 * 86_400, UTC) + timedelta(days=1)
     for _ in range(366 * 9):
         if fires(f"0 0 0 {line}", day):
-            assert shown(next_after(f"0 0 {line}", at)) == day.isoformat(" ")
+            assert format_time(next_after(f"0 0 {line}", at)) == day.isoformat(" ")
             return
         day += timedelta(days=1)
     try:
@@ -132,7 +132,7 @@ def test_a_line_of_days_fires_as_trying_every_day_says(line: str, at: int) -> No
         assert "never fires" in str(error)  # noqa: PT017 - some of these lines do
 
 
-def tried_out(line: str, start: int, end: int, zone: ZoneInfo) -> list[int]:
+def scan_times(line: str, start: int, end: int, zone: ZoneInfo) -> list[int]:
     """Every moment of a line, found minute by minute."""
     rhythm = all(any_fits(line.split()[1], hour, 0, 23) for hour in range(24))
     found, before = list[int](), datetime.fromtimestamp(start, zone).replace(tzinfo=None)
@@ -171,7 +171,7 @@ def test_where_clocks_change_a_line_fires_as_trying_every_minute_says(
     """Through the night in which clocks go forward or back, no moment is missing and none is too many."""
     zone, begin = where
     start = ms(begin) // 1000
-    expected = tried_out(line, start, start + 9 * 3600, ZoneInfo(zone))
+    expected = scan_times(line, start, start + 9 * 3600, ZoneInfo(zone))
     found, at = list[int](), start * 1000
     while (at := next_after(line, at, zone)) < (start + 9 * 3600) * 1000:
         found.append(at // 1000)
@@ -185,7 +185,7 @@ def test_where_clocks_change_a_line_fires_as_trying_every_minute_says(
 def test_from_wherever_one_asks_the_answer_is_the_next(at: int, line: str) -> None:
     """Inside the hour that comes twice, any moment has the same successor as in the whole list."""
     start = ms("2024-10-26T22:00") // 1000
-    whole = tried_out(line, start, start + 30 * 3600, ZoneInfo(BERLIN))
+    whole = scan_times(line, start, start + 30 * 3600, ZoneInfo(BERLIN))
     assert next_after(line, at, BERLIN) == next(second * 1000 for second in whole if second * 1000 > at)
 
 
@@ -202,7 +202,7 @@ def test_from_wherever_one_asks_the_answer_is_the_next(at: int, line: str) -> No
 )
 def test_lists_ranges_and_steps(line: str, expected: list[str]) -> None:
     """They mean what they mean in every cron."""
-    assert [moment[11:16] for moment in following(line, "2024-05-01T10:00", 3)] == expected
+    assert [moment[11:16] for moment in next_times(line, "2024-05-01T10:00", 3)] == expected
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_the_time_of_day_is_that_of_the_zone() -> None:
 def test_a_time_that_is_left_out_fires_after_the_gap_once() -> None:
     """There is no half past two that night and no quarter past; three o'clock is one moment."""
     for line in ("30 2 * * *", "15,30 2 * * *", "0,30 2-3 * * *"):
-        assert following(line, "2024-03-30T12:00", 1, BERLIN) == ["2024-03-31 03:00:00+02:00"]
-    assert following("15,30 2 * * *", "2024-03-31T01:00", 1, BERLIN) == ["2024-04-01 02:15:00+02:00"]
-    assert following("0 0 * * *", "2018-11-03T12:00", 2, "America/Sao_Paulo") == [
+        assert next_times(line, "2024-03-30T12:00", 1, BERLIN) == ["2024-03-31 03:00:00+02:00"]
+    assert next_times("15,30 2 * * *", "2024-03-31T01:00", 1, BERLIN) == ["2024-04-01 02:15:00+02:00"]
+    assert next_times("0 0 * * *", "2018-11-03T12:00", 2, "America/Sao_Paulo") == [
         "2018-11-04 01:00:00-02:00",
         "2018-11-05 00:00:00-02:00",
     ]
@@ -268,7 +268,7 @@ def test_a_time_that_is_left_out_fires_after_the_gap_once() -> None:
 
 def test_a_day_that_is_left_out_fires_with_the_next() -> None:
     """Samoa had no 30th of December in 2011."""
-    assert following("0 12 30 12 *", "2011-12-01", 2, APIA) == [
+    assert next_times("0 12 30 12 *", "2011-12-01", 2, APIA) == [
         "2011-12-31 00:00:00+14:00",
         "2012-12-30 12:00:00+14:00",
     ]
@@ -276,7 +276,7 @@ def test_a_day_that_is_left_out_fires_with_the_next() -> None:
 
 def test_a_time_that_comes_twice_fires_once() -> None:
     """The first of the two counts."""
-    assert following("30 2 * * *", "2024-10-26T12:00", 2, BERLIN) == [
+    assert next_times("30 2 * * *", "2024-10-26T12:00", 2, BERLIN) == [
         "2024-10-27 02:30:00+02:00",
         "2024-10-28 02:30:00+01:00",
     ]

@@ -9,16 +9,16 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
+    ErrorRecorder,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    ended,
-    noting,
-    plain,
+    note_data,
     sig,
+    to_plain,
+    wait_until_gone,
 )
 
 from omoide import Agent, Context, action
@@ -49,7 +49,7 @@ class Marks(list[str]):
 
 def three(*between: Directive) -> Any:
     """An action that asks for a mark before and a mark after something."""
-    return asks_for(Mark(word="before"), *between, Mark(word="after"))
+    return action_returning(Mark(word="before"), *between, Mark(word="after"))
 
 
 class Held:
@@ -79,7 +79,7 @@ async def test_directives_are_carried_out_in_the_order_in_which_they_were_return
     """Those of one signal after the other, and those of a later signal after them."""
     marks = Marks()
     numbered = [Mark(word=str(number)) for number in range(100)]
-    agent = an_agent("a", {"one": asks_for(*numbered[:50]), "two": asks_for(*numbered[50:])})
+    agent = an_agent("a", {"one": action_returning(*numbered[:50]), "two": action_returning(*numbered[50:])})
     async with Runtime(executors={Mark: marks}) as runtime:
         await runtime.start(agent)
         await runtime.cast("a", sig("one"))
@@ -90,7 +90,9 @@ async def test_directives_are_carried_out_in_the_order_in_which_they_were_return
 async def test_one_that_the_others_wait_for_holds_up_directives_and_no_signals() -> None:
     """Signals are handled meanwhile; what they ask for comes after what waits already."""
     marks, held = Marks(), Held()
-    agent = an_agent("a", {"go": three(Hold()), "then": asks_for(Mark(word="then")), "up": counting})
+    agent = an_agent(
+        "a", {"go": three(Hold()), "then": action_returning(Mark(word="then")), "up": count_signals}
+    )
     async with Runtime(executors={Mark: marks, Hold: held}) as runtime:
         await runtime.start(agent)
         await runtime.call("a", sig("go"))
@@ -109,7 +111,7 @@ async def test_a_directive_does_not_touch_the_agent() -> None:
     def look(directive: Mark, server: Any) -> None:
         seen.append(server.agent.state["count"])
 
-    agent = an_agent("a", {"up": lambda ctx: (counting(ctx), [Mark(), Mark()])})
+    agent = an_agent("a", {"up": lambda ctx: (count_signals(ctx), [Mark(), Mark()])})
     async with Runtime(executors={Mark: look}) as runtime:
         await runtime.start(agent)
         after = await runtime.call("a", sig("up"))
@@ -125,7 +127,7 @@ async def test_an_executor_knows_which_signal_it_is_about() -> None:
         seen.append(None if server.current_signal is None else server.current_signal.type)
 
     held = Held()
-    agent = an_agent("a", {"go": three(Hold()), "other": counting})
+    agent = an_agent("a", {"go": three(Hold()), "other": count_signals})
     async with Runtime(executors={Mark: look, Hold: held}) as runtime:
         await runtime.start(agent)
         await runtime.call("a", sig("go"))
@@ -144,7 +146,7 @@ def test_every_directive_that_ships_has_an_executor() -> None:
 
 
 async def test_a_directive_that_nobody_knows_is_written_down_and_ignored(
-    errors: Errors, caplog: pytest.LogCaptureFixture
+    errors: ErrorRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its class and without its contents; the next one has its turn, and it is no error."""
 
@@ -153,7 +155,7 @@ async def test_a_directive_that_nobody_knows_is_written_down_and_ignored(
 
     marks = Marks()
     async with Runtime(executors={Mark: marks}) as runtime:
-        await runtime.start(an_agent("a", {"go": three(Unknown()), "up": counting}), on_error=errors)
+        await runtime.start(an_agent("a", {"go": three(Unknown()), "up": count_signals}), on_error=errors)
         with caplog.at_level(logging.WARNING, "omoide"):
             await runtime.call("a", sig("go"))
         assert (marks, errors) == (["before", "after"], [])
@@ -172,7 +174,7 @@ async def test_an_async_executor_goes_on_beside_the_agent() -> None:
         done.append(server.id)
 
     async with Runtime(executors={Mark: marks, Hold: hold}) as runtime:
-        await runtime.start(an_agent("a", {"go": three(Hold()), "up": counting}))
+        await runtime.start(an_agent("a", {"go": three(Hold()), "up": count_signals}))
         await runtime.call("a", sig("go"))
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         assert (marks, done) == (["before", "after"], [])
@@ -196,7 +198,7 @@ async def test_what_can_be_awaited_is_awaited_beside_the_agent() -> None:
 
     for executor in (lambda directive, server: later("plain"), partial(bound, "partial"), Called()):
         async with Runtime(executors={Mark: executor}) as runtime:
-            await runtime.start(an_agent("a", {"go": asks_for(Mark())}))
+            await runtime.start(an_agent("a", {"go": action_returning(Mark())}))
             await runtime.call("a", sig("go"))
     assert done == ["plain", "partial", "object"]
 
@@ -207,12 +209,12 @@ async def test_an_executor_may_stop_the_agent() -> None:
     async with Runtime(executors={Mark: marks, Hold: lambda directive, server: Stop()}) as runtime:
         await runtime.start(an_agent("a", {"go": three(Hold())}))
         await runtime.call("a", sig("go"))
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         assert marks == ["before"]
 
 
 @pytest.mark.parametrize("how", ["plain", "async", "waiting", "awaitable"])
-async def test_an_executor_that_raises_harms_nothing_else(how: str, errors: Errors) -> None:
+async def test_an_executor_that_raises_harms_nothing_else(how: str, errors: ErrorRecorder) -> None:
     """It is reported; the next directives have their turn, and the agent goes on."""
     marks = Marks()
 
@@ -232,7 +234,7 @@ async def test_an_executor_that_raises_harms_nothing_else(how: str, errors: Erro
         "awaitable": lambda directive, server: failing(),
     }[how]
     async with Runtime(executors={Mark: marks, Hold: executor}) as runtime:
-        await runtime.start(an_agent("a", {"go": three(Hold()), "up": counting}), on_error=errors)
+        await runtime.start(an_agent("a", {"go": three(Hold()), "up": count_signals}), on_error=errors)
         await runtime.call("a", sig("go"))
         await eventually(lambda: errors and marks == ["before", "after"])
         assert [(one.context, one.kind) for one in errors] == [("directive", "OSError")]
@@ -249,8 +251,10 @@ async def test_an_executor_that_crashes_ends_its_agent_and_no_other(how: str) ->
 
     executor: Any = crashing if how == "async" else lambda directive, server: BlockingWork(crashing)
     async with Runtime(executors={Mark: marks, Hold: executor}) as runtime:
-        await runtime.start(an_agent("a", {"go": asks_for(Hold()), "up": counting}, state={"count": 7}))
-        await runtime.start(an_agent("b", {"up": counting}))
+        await runtime.start(
+            an_agent("a", {"go": action_returning(Hold()), "up": count_signals}, state={"count": 7})
+        )
+        await runtime.start(an_agent("b", {"up": count_signals}))
         server = runtime.whereis("a")
         assert server is not None
         await runtime.call("a", sig("up"))
@@ -260,7 +264,9 @@ async def test_an_executor_that_crashes_ends_its_agent_and_no_other(how: str) ->
         assert (await runtime.call("b", sig("up"))).state["count"] == 1
 
 
-async def test_an_executor_of_ones_own_takes_the_place_of_one_that_is_built_in(heard: Heard) -> None:
+async def test_an_executor_of_ones_own_takes_the_place_of_one_that_is_built_in(
+    recorder: SignalRecorder,
+) -> None:
     """And one for a class goes for what is derived from it, unless that has its own."""
     sent: list[str] = []
     executors: Any = {Emit: lambda directive, server: sent.append(directive.signal.type)}
@@ -268,11 +274,11 @@ async def test_an_executor_of_ones_own_takes_the_place_of_one_that_is_built_in(h
     directives = [Emit(signal=sig("x")), Mark(word="a"), MarkMore(word="b")]
     async with Runtime(executors=executors) as runtime:
         runtime.register(Mark, marks)
-        await runtime.start(an_agent("a", {"go": asks_for(*directives), "x": heard}))
+        await runtime.start(an_agent("a", {"go": action_returning(*directives), "x": recorder}))
         await runtime.call("a", sig("go"))
         runtime.register(MarkMore, more)
         await runtime.call("a", sig("go"))
-    assert (sent, heard) == (["x", "x"], [])
+    assert (sent, recorder) == (["x", "x"], [])
     assert (marks, more) == (["a", "b", "a"], ["b"])
 
 
@@ -280,7 +286,7 @@ async def test_an_executor_that_comes_late_is_known_from_then_on() -> None:
     """Though a directive was ignored before."""
     marks = Marks()
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": asks_for(MarkMore(word="x"))}))
+        await runtime.start(an_agent("a", {"go": action_returning(MarkMore(word="x"))}))
         await runtime.call("a", sig("go"))
         runtime.register(Mark, marks)
         await runtime.call("a", sig("go"))
@@ -297,17 +303,21 @@ def test_what_is_no_executor_is_refused_at_once(wrong: Any) -> None:
 # The hard stop
 
 
-async def test_stop_drops_what_waits(heard: Heard) -> None:
+async def test_stop_drops_what_waits(recorder: SignalRecorder) -> None:
     """Directives after it, the signals that it accepted, and jobs under way; each signal is reported."""
     marks, held = Marks(), Held()
     agent = an_agent(
-        "a", {"go": asks_for(Emit(signal=sig("x")), Mark(word="b"), Stop(), Mark(word="c")), "x": heard}
+        "a",
+        {
+            "go": action_returning(Emit(signal=sig("x")), Mark(word="b"), Stop(), Mark(word="c")),
+            "x": recorder,
+        },
     )
     async with Runtime(executors={Mark: marks, Hold: held}) as runtime:
         await runtime.start(agent)
         await runtime.call("a", sig("go"))
-        await ended(runtime, "a")
-        assert (marks, heard) == (["b"], [])
+        await wait_until_gone(runtime, "a")
+        assert (marks, recorder) == (["b"], [])
         assert [(drop.signal.type, drop.accepted) for drop in runtime.dropped_signals] == [("x", True)]
 
 
@@ -319,24 +329,26 @@ async def test_stop_does_not_wait_for_what_is_under_way() -> None:
         await held.work()
 
     async with Runtime(executors={Hold: hold}) as runtime:
-        await runtime.start(an_agent("a", {"hold": asks_for(Hold()), "go": asks_for(Stop())}))
+        await runtime.start(an_agent("a", {"hold": action_returning(Hold()), "go": action_returning(Stop())}))
         await runtime.call("a", sig("hold"))
         await held.entered.wait()
         await runtime.call("a", sig("go"))
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         assert runtime.ids() == []
 
 
 # Too many
 
 
-async def test_directives_beyond_the_limit_are_dropped_and_reported(errors: Errors) -> None:
+async def test_directives_beyond_the_limit_are_dropped_and_reported(errors: ErrorRecorder) -> None:
     """The first of them are carried out; one error says how many were too many."""
     marks = Marks()
     numbered = [Mark(word=str(number)) for number in range(7)]
     async with Runtime(executors={Mark: marks}) as runtime:
         await runtime.start(
-            an_agent("a", {"go": asks_for(*numbered), "up": counting}), on_error=errors, max_directives=4
+            an_agent("a", {"go": action_returning(*numbered), "up": count_signals}),
+            on_error=errors,
+            max_directives=4,
         )
         await runtime.call("a", sig("go"))
         assert marks == ["0", "1", "2", "3"]
@@ -347,10 +359,10 @@ async def test_directives_beyond_the_limit_are_dropped_and_reported(errors: Erro
         assert len(marks) == 8
 
 
-async def test_a_limit_counts_what_waits_and_not_what_comes_one_by_one(errors: Errors) -> None:
+async def test_a_limit_counts_what_waits_and_not_what_comes_one_by_one(errors: ErrorRecorder) -> None:
     """Ten thousand may wait, unless the terms say otherwise; those of several signals count together."""
     marks, held = Marks(), Held()
-    agent = an_agent("a", {"hold": asks_for(Hold()), "go": asks_for(*[Mark()] * 5_000)})
+    agent = an_agent("a", {"hold": action_returning(Hold()), "go": action_returning(*[Mark()] * 5_000)})
     async with Runtime(executors={Mark: marks, Hold: held}) as runtime:
         await runtime.start(agent, on_error=errors)
         await runtime.call("a", sig("hold"))
@@ -365,16 +377,16 @@ async def test_a_limit_counts_what_waits_and_not_what_comes_one_by_one(errors: E
         assert len(errors) == 1
 
 
-async def test_a_memory_request_beyond_the_limit_is_answered_all_the_same(heard: Heard) -> None:
+async def test_a_memory_request_beyond_the_limit_is_answered_all_the_same(recorder: SignalRecorder) -> None:
     """With an error, so that nobody waits for it in vain."""
     asked = [MemoryQuery(query={}, provider="table", request_id=f"r{number}") for number in range(4)]
     async with Runtime() as runtime:
         await runtime.start(
-            an_agent("a", {"go": asks_for(*asked), "jido.memory.result": heard}), max_directives=2
+            an_agent("a", {"go": action_returning(*asked), "jido.memory.result": recorder}), max_directives=2
         )
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(heard) == 4)
-        told = {data["request_id"]: (data["status"], data.get("error")) for data in heard.data}
+        await eventually(lambda: len(recorder) == 4)
+        told = {data["request_id"]: (data["status"], data.get("error")) for data in recorder.data}
     assert [told[f"r{number}"][0] for number in range(4)] == ["ok", "ok", "error", "error"]
     assert told["r3"][1] == "queue_overflow"
 
@@ -394,7 +406,7 @@ async def test_what_waited_in_one_life_does_not_come_in_the_next() -> None:
     executors: Any = {Mark: marks, Hold: lambda directive, server: BlockingWork(lives.pop(0).work)}
     async with Runtime(executors=executors) as runtime:
         await runtime.start(
-            an_agent("a", {"go": three(), "crash": crash, "note": noting}, strategy=Beginning())
+            an_agent("a", {"go": three(), "crash": crash, "note": note_data}, strategy=Beginning())
         )
         await runtime.call("a", sig("go"))
         await held.entered.wait()
@@ -405,10 +417,10 @@ async def test_what_waited_in_one_life_does_not_come_in_the_next() -> None:
         assert marks == []
         again.gate.set()
         await eventually(lambda: marks == ["of the new life"])
-        assert plain((await runtime.call("a", sig("note", 1))).state["noted"]) == [1]
+        assert to_plain((await runtime.call("a", sig("note", 1))).state["noted"]) == [1]
 
 
-async def test_what_waits_for_something_cancelled_has_failed(errors: Errors) -> None:
+async def test_what_waits_for_something_cancelled_has_failed(errors: ErrorRecorder) -> None:
     """A cancellation that is not the agent's own is an error like others: nobody else is cancelled."""
     marks = Marks()
 
@@ -422,13 +434,13 @@ async def test_what_waits_for_something_cancelled_has_failed(errors: Errors) -> 
     async def touching(ctx: Context) -> None:
         await given_up()
 
-    waiting = an_agent("a", {"go": three(Hold()), "touch": touching, "up": counting})
+    waiting = an_agent("a", {"go": three(Hold()), "touch": touching, "up": count_signals})
     for executor in (beside, lambda directive, server: BlockingWork(given_up)):
         errors.clear()
         marks.clear()
         async with Runtime(executors={Mark: marks, Hold: executor}) as runtime:
             await runtime.start(waiting, on_error=errors)
-            await runtime.start(an_agent("b", {"up": counting}))
+            await runtime.start(an_agent("b", {"up": count_signals}))
             await runtime.call("a", sig("go"))
             await runtime.call("a", sig("touch"))
             await eventually(lambda: len(errors) == 2)

@@ -8,16 +8,16 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
-    Watched,
-    alive,
+    ErrorRecorder,
+    GatedCheckpointStore,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
-    noting,
-    plain,
+    count_signals,
+    note_data,
+    server_of,
     sig,
+    to_plain,
 )
 
 from omoide import Signal
@@ -29,54 +29,56 @@ from omoide.testing import eventually
 
 def emits(dispatch: Any = None, type: str = "news", **more: Any) -> Any:
     """An action that emits a signal some way."""
-    return asks_for(Emit(signal=sig(type, {"text": "hello"}), dispatch=dispatch, **more))
+    return action_returning(Emit(signal=sig(type, {"text": "hello"}), dispatch=dispatch, **more))
 
 
-async def test_a_signal_that_says_nothing_comes_back_to_the_agent(heard: Heard) -> None:
+async def test_a_signal_that_says_nothing_comes_back_to_the_agent(recorder: SignalRecorder) -> None:
     """As another letter, after those that are there already."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": emits(), "news": heard, "other": heard}))
-        await runtime.start(an_agent("b", {"news": counting}))
+        await runtime.start(an_agent("a", {"go": emits(), "news": recorder, "other": recorder}))
+        await runtime.start(an_agent("b", {"news": count_signals}))
         await runtime.cast("a", sig("go"))
         await runtime.cast("a", sig("other"))
-        await eventually(lambda: heard.types == ["other", "news"])
-        assert heard.data[1] == {"text": "hello"}
+        await eventually(lambda: recorder.types == ["other", "news"])
+        assert recorder.data[1] == {"text": "hello"}
         assert "count" not in (await runtime.state("b")).state
 
 
-async def test_an_agents_usual_way_goes_for_what_says_nothing(heard: Heard) -> None:
+async def test_an_agents_usual_way_goes_for_what_says_nothing(recorder: SignalRecorder) -> None:
     """And a signal that says where it goes does not go there."""
-    own = Heard()
+    own = SignalRecorder()
     async with Runtime() as runtime:
         agent = an_agent("a", {"go": emits(), "keep": emits({"self": True}), "news": own})
         await runtime.start(agent, dispatch={"to": "b"})
-        await runtime.start(an_agent("b", {"news": heard}))
+        await runtime.start(an_agent("b", {"news": recorder}))
         await runtime.call("a", sig("go"))
-        await eventually(lambda: heard.types == ["news"])
+        await eventually(lambda: recorder.types == ["news"])
         await runtime.call("a", sig("keep"))
         await eventually(lambda: own.types == ["news"])
-        assert heard.types == ["news"]
+        assert recorder.types == ["news"]
 
 
 @pytest.mark.parametrize(("to", "wanted"), [("b", "b"), (["b", "c"], "bc"), ([], ""), (["a", "b"], "ab")])
 async def test_a_signal_goes_to_the_agents_that_it_names(to: Any, wanted: str) -> None:
     """To each of them once, itself included."""
-    heard = {id: Heard() for id in "abc"}
+    recorder = {id: SignalRecorder() for id in "abc"}
     async with Runtime() as runtime:
         for id in "abc":
-            await runtime.start(an_agent(id, {"go": emits({"to": to}), "news": heard[id]}))
+            await runtime.start(an_agent(id, {"go": emits({"to": to}), "news": recorder[id]}))
         await runtime.call("a", sig("go"))
-    assert {id: len(kept) for id, kept in heard.items()} == {id: int(id in wanted) for id in "abc"}
+    assert {id: len(kept) for id, kept in recorder.items()} == {id: int(id in wanted) for id in "abc"}
 
 
 async def test_signals_go_up_and_down_between_parents_and_children() -> None:
     """To the parent, to the child under a tag, or to each of them."""
-    kid_heard, boss_heard = Heard(), Heard()
+    kid_heard, boss_heard = SignalRecorder(), SignalRecorder()
     kid = an_agent("x", {"up": emits({"parent": True}, "from.child"), "down.*": kid_heard})
     boss = an_agent(
         "boss",
         {
-            "go": asks_for(*[SpawnAgent(kind="a_kind", tag=tag, id=f"{tag}-1") for tag in ("one", "two")]),
+            "go": action_returning(
+                *[SpawnAgent(kind="a_kind", tag=tag, id=f"{tag}-1") for tag in ("one", "two")]
+            ),
             "one": emits({"child": "one"}, "down.one"),
             "all": emits({"children": True}, "down.all"),
             "none": emits({"children": False, "parent": False, "self": False, "bus": False}, "down.none"),
@@ -103,7 +105,7 @@ async def test_the_bus_brings_a_signal_to_whoever_subscribed() -> None:
         await runtime.transport.subscribe("news", lambda signal: seen.append(signal.type))
         await runtime.transport.subscribe("then", lambda signal: seen.append(signal.type))
         first = Emit(signal=sig("news"), dispatch={"bus": True})
-        await runtime.start(an_agent("a", {"go": asks_for(first, then)}))
+        await runtime.start(an_agent("a", {"go": action_returning(first, then)}))
         await runtime.call("a", sig("go"))
         await eventually(lambda: seen == ["news", "then"])
 
@@ -113,18 +115,18 @@ async def test_a_way_of_ones_own_is_given_the_signal_and_what_stands_beside() ->
     sent: list[tuple[str, str, Any]] = []
 
     async def post(signal: Signal, where: Any) -> None:
-        sent.append(("post", signal.type, plain(where)))
+        sent.append(("post", signal.type, to_plain(where)))
 
     def shout(signal: Signal, where: Any) -> None:
-        sent.append(("shout", signal.type, plain(where)))
+        sent.append(("shout", signal.type, to_plain(where)))
 
-    heard = Heard()
+    recorder = SignalRecorder()
     ways = {"post": {"box": 7}, "shout": "loud", "self": True}
     async with Runtime(dispatchers={"post": post, "shout": shout}) as runtime:
-        await runtime.start(an_agent("a", {"go": emits(ways), "news": heard}))
+        await runtime.start(an_agent("a", {"go": emits(ways), "news": recorder}))
         await runtime.call("a", sig("go"))
     assert sent == [("post", "news", {"box": 7}), ("shout", "news", "loud")]
-    assert heard.types == ["news"]
+    assert recorder.types == ["news"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ async def test_a_way_of_ones_own_is_given_the_signal_and_what_stands_beside() ->
         ({"broken": True}, "no line"),
     ],
 )
-async def test_a_way_that_leads_nowhere_is_reported(dispatch: Any, said: str, errors: Errors) -> None:
+async def test_a_way_that_leads_nowhere_is_reported(dispatch: Any, said: str, errors: ErrorRecorder) -> None:
     """The other directives and the agent go on."""
 
     def broken(signal: Signal, where: Any) -> None:
@@ -147,22 +149,25 @@ async def test_a_way_that_leads_nowhere_is_reported(dispatch: Any, said: str, er
     async with Runtime(dispatchers={"broken": broken}) as runtime:
         then = Emit(signal=sig("then"))
         agent = an_agent(
-            "a", {"go": asks_for(Emit(signal=sig("x"), dispatch=dispatch), then), "then": counting}
+            "a",
+            {"go": action_returning(Emit(signal=sig("x"), dispatch=dispatch), then), "then": count_signals},
         )
         await runtime.start(agent, on_error=errors)
         await runtime.call("a", sig("go"))
-        await eventually(lambda: alive(runtime).agent.state.get("count") == 1)
+        await eventually(lambda: server_of(runtime).agent.state.get("count") == 1)
         assert [one.context for one in errors] == ["directive"]
         assert re.search(said, errors.messages)
 
 
-async def test_one_way_that_fails_does_not_close_the_others(errors: Errors, heard: Heard) -> None:
+async def test_one_way_that_fails_does_not_close_the_others(
+    errors: ErrorRecorder, recorder: SignalRecorder
+) -> None:
     """The signal gets to all whom it can reach."""
     async with Runtime() as runtime:
         await runtime.start(an_agent("a", {"go": emits({"to": ["ghost", "b"]})}), on_error=errors)
-        await runtime.start(an_agent("b", {"news": heard}))
+        await runtime.start(an_agent("b", {"news": recorder}))
         await runtime.call("a", sig("go"))
-        await eventually(lambda: heard.types == ["news"] and errors.kinds == ["NotRunning"])
+        await eventually(lambda: recorder.types == ["news"] and errors.kinds == ["NotRunning"])
 
 
 @pytest.mark.parametrize("way", ["to", "bus", "self"])
@@ -174,13 +179,15 @@ def test_a_built_in_way_cannot_be_given_another_meaning(way: str) -> None:
         Runtime(dispatchers={"post": "office"})  # type: ignore[dict-item]
 
 
-async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(checkpoints: Watched) -> None:
+async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(
+    checkpoints: GatedCheckpointStore,
+) -> None:
     """Its directives wait until there is room; its own signals are handled meanwhile, and nothing is lost."""
     checkpoints.gate = anyio.Event()
     many = [Emit(signal=sig("note", number), dispatch={"to": "slow"}) for number in range(6)]
     async with Runtime(checkpoint_store=checkpoints) as runtime:
-        await runtime.start(an_agent("slow", {"note": noting}), mailbox=2, save_every=1)
-        await runtime.start(an_agent("a", {"go": asks_for(*many), "up": counting}))
+        await runtime.start(an_agent("slow", {"note": note_data}), mailbox=2, save_every=1)
+        await runtime.start(an_agent("a", {"go": action_returning(*many), "up": count_signals}))
         await runtime.call("a", sig("go"))
         await checkpoints.entered.wait()
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
@@ -188,31 +195,35 @@ async def test_an_agent_that_emits_to_a_full_mailbox_waits_and_still_listens(che
         checkpoints.gate.set()
         server = runtime.whereis("slow")
         assert server is not None
-        await eventually(lambda: plain(server.agent.state.get("noted")) == [*range(6)])
+        await eventually(lambda: to_plain(server.agent.state.get("noted")) == [*range(6)])
         assert len(runtime.dropped_signals) == 0
 
 
 async def test_two_agents_that_flood_each_other_do_not_wait_for_each_other() -> None:
     """Each with a mailbox of one, and more to say than fits."""
-    heard = {id: Heard() for id in "ab"}
+    recorder = {id: SignalRecorder() for id in "ab"}
     async with Runtime() as runtime:
         for id, other in ("ab", "ba"):
             many = [Emit(signal=sig("news", number), dispatch={"to": other}) for number in range(20)]
-            await runtime.start(an_agent(id, {"go": asks_for(*many), "news": heard[id]}), mailbox=1)
+            await runtime.start(
+                an_agent(id, {"go": action_returning(*many), "news": recorder[id]}), mailbox=1
+            )
         for id in "ab":
             await runtime.cast(id, sig("go"))
-        await eventually(lambda: len(heard["a"]) == len(heard["b"]) == 20)
-        assert heard["a"].data == heard["b"].data == [*range(20)]
+        await eventually(lambda: len(recorder["a"]) == len(recorder["b"]) == 20)
+        assert recorder["a"].data == recorder["b"].data == [*range(20)]
 
 
-async def test_what_an_agent_tells_itself_beyond_all_room_is_dropped_and_reported(errors: Errors) -> None:
+async def test_what_an_agent_tells_itself_beyond_all_room_is_dropped_and_reported(
+    errors: ErrorRecorder,
+) -> None:
     """Ten thousand may wait beyond the size of the mailbox; others are not harmed."""
     more = [Emit(signal=sig("more"))] * 6_000
     async with Runtime() as runtime:
         await runtime.start(
-            an_agent("a", {"go": asks_for(*more), "more": counting}), mailbox=1, on_error=errors
+            an_agent("a", {"go": action_returning(*more), "more": count_signals}), mailbox=1, on_error=errors
         )
-        await runtime.start(an_agent("b", {"up": counting}))
+        await runtime.start(an_agent("b", {"up": count_signals}))
         await runtime.cast("a", sig("go"))
         server = runtime.whereis("a")
         assert server is not None

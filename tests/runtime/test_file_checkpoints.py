@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.checkpoint_stores import CLERK, a_checkpoint_store, clerk, entry, start, told
+from tests.support.checkpoint_stores import CLERK, a_checkpoint_store, clerk, entry, messages_of, start
 
 from omoide import memory, thread
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, RestoreFailed, StoreFailed
@@ -86,7 +86,7 @@ async def test_a_line_that_a_crash_cut_off_is_neither_read_nor_in_the_way(
         assert again == base
         await save_agent(other, checkpoints, expected_rev=rev)
         assert (await load_agent("me", CLERK, checkpoints))[0] == other
-        assert told(other) == ["a", "b", "c"]
+        assert messages_of(other) == ["a", "b", "c"]
 
 
 async def test_a_first_line_that_was_cut_off_is_written_again(checkpoints: FileCheckpointStore) -> None:
@@ -189,7 +189,7 @@ async def test_whatever_write_fails_the_old_agent_stays(
     assert (after[1] == before[1]) is (at <= 4)
     await save_agent(newer, checkpoints, expected_rev=rev)
     assert (await load_agent("me", CLERK, checkpoints))[0] == newer
-    assert told(newer) == ["a", "b", "c", "d"]
+    assert messages_of(newer) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("place", ["files", "sqlite"])
@@ -201,7 +201,7 @@ async def test_a_full_disk_is_a_typed_error_and_loses_nothing(place: str, tmp_pa
     async with a_checkpoint_store(place, tmp_path) as checkpoints:
         agent, rev = await load_agent("me", CLERK, checkpoints)
         assert rev == int(said) > 3
-        assert len(told(agent)) == rev
+        assert len(messages_of(agent)) == rev
         assert memory.world_get(agent, "n") == rev - 1
         agent = thread.append(agent, entry("room"))
         await save_agent(agent, checkpoints, expected_rev=rev)
@@ -280,7 +280,7 @@ async def test_processes_take_turns_at_one_agent(place: str, tmp_path: Path) -> 
             worker.communicate(timeout=100)
             assert worker.returncode == 0
         agent, rev = await load_agent("me", CLERK, checkpoints)
-        said = told(agent)
+        said = messages_of(agent)
         assert rev == 25
         assert sorted(said) == sorted(["begin", *(f"{name}{n}" for name in "abc" for n in range(8))])
         for name in "abc":

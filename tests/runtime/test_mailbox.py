@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.core.signal import Signal
+from omoide import Signal
 from omoide.runtime import mailbox
 from omoide.runtime.mailbox import Envelope, Mailbox, PendingReply
 
@@ -35,8 +35,8 @@ def _few_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "INTERNAL_LIMIT", OWN)
 
 
-async def settled() -> None:
-    """Everybody who can go on has gone on: no task here takes more than a few turns of the loop."""
+async def settle() -> None:
+    """Let every task that can go on go on: no task here takes more than a few turns of the loop."""
     for _ in range(5):
         await checkpoint()
 
@@ -46,7 +46,7 @@ def letter(number: int) -> Envelope:
     return Envelope(Signal(type="told", id=f"s{number}", time=0))
 
 
-def read(box: Mailbox) -> int | None:
+def read_next(box: Mailbox) -> int | None:
     """The number of the next letter."""
     item = box.get_nowait()
     if item is None:
@@ -58,7 +58,7 @@ def read(box: Mailbox) -> int | None:
 def read_all(box: Mailbox) -> list[int]:
     """The numbers of all letters, those included for which somebody waits."""
     found = []
-    while (number := read(box)) is not None:
+    while (number := read_next(box)) is not None:
         found.append(number)
     return found
 
@@ -147,7 +147,7 @@ class Both:
         self.model.put(self.count)
 
     def take(self, _: int) -> None:
-        assert read(self.box) == self.model.take()
+        assert read_next(self.box) == self.model.take()
 
     def cancel(self, at: int) -> None:
         if at < len(self.model.waiting):
@@ -166,7 +166,7 @@ class Both:
     async def step(self, what: str, at: int) -> None:
         self.count += 1
         getattr(self, what)(at)
-        await settled()
+        await settle()
         waiting = dict.fromkeys(self.model.waiting, "cancelled")
         assert self.senders.ended == self.model.ended | waiting
         assert len(self.box) == len(self.model.items)
@@ -182,7 +182,7 @@ async def test_a_mailbox_is_a_list_with_a_line_before_it(size: int, steps: list[
             await both.step(*step)
         expected = both.model.items + both.model.waiting
         assert read_all(both.box) == expected
-        assert read(both.box) is None
+        assert read_next(both.box) is None
 
 
 @given(size=st.integers(1, 3), steps=st.lists(RACES, min_size=4, max_size=60))
@@ -199,10 +199,10 @@ async def test_senders_that_give_up_at_any_moment(size: int, steps: list[tuple[s
                 senders.cancel([*senders.scopes][-1 - at])
             elif what == "pause":
                 await checkpoint()
-            elif what == "take" and (number := read(box)) is not None:
+            elif what == "take" and (number := read_next(box)) is not None:
                 taken.append(number)
             assert len(box) <= size
-        await settled()
+        await settle()
         taken += read_all(box)
     assert taken == sorted(set(taken))
     assert {number for number, how in senders.ended.items() if how is True} <= {*taken}
@@ -217,9 +217,9 @@ async def test_a_sender_that_gave_up_is_not_taken() -> None:
         senders = Senders(box, group)
         for number in (1, 2, 3):
             senders.send(number)
-        await settled()
+        await settle()
         senders.cancel(1)
-        await settled()
+        await settle()
         assert read_all(box) == [0, 2, 3]
     assert senders.ended == {1: "cancelled", 2: True, 3: True}
 
@@ -233,8 +233,8 @@ async def test_nobody_passes_those_who_wait() -> None:
         senders = Senders(box, group)
         for number in (2, 3):
             senders.send(number)
-        await settled()
-        assert read(box) == 0
+        await settle()
+        assert read_next(box) == 0
         assert not box.put_nowait(letter(4))
         assert read_all(box) == [1, 2, 3]
         assert box.put_nowait(letter(5))
@@ -248,7 +248,7 @@ async def test_closing_refuses_those_who_wait_and_keeps_what_is_in() -> None:
         senders = Senders(box, group)
         for number in (1, 2):
             senders.send(number)
-        await settled()
+        await settle()
         box.close()
         assert not box.put_nowait(letter(3))
         assert await box.put(letter(4)) is False
@@ -258,7 +258,7 @@ async def test_closing_refuses_those_who_wait_and_keeps_what_is_in() -> None:
     box.reopen()
     assert box.put_nowait(letter(6))
     assert [item.signal.id for item in box.drain() if isinstance(item, Envelope)] == ["s6"]
-    assert read(box) is None
+    assert read_next(box) is None
 
 
 async def test_what_is_its_own_goes_beyond_the_size_and_not_for_ever() -> None:
@@ -269,11 +269,11 @@ async def test_what_is_its_own_goes_beyond_the_size_and_not_for_ever() -> None:
         senders = Senders(box, group)
         senders.send(9)
         for _ in range(OWN):
-            assert read(box) is not None
-            await settled()
+            assert read_next(box) is not None
+            await settle()
             assert senders.ended == {9: "cancelled"}
-        assert read(box) == OWN
-        await settled()
+        assert read_next(box) == OWN
+        await settle()
         assert senders.ended == {9: True}
     assert read_all(box) == [OWN + 1, 9]
 
@@ -297,10 +297,10 @@ async def test_the_reader_sleeps_until_something_happens(how: str) -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
-        await settled()
+        await settle()
         assert awake == []
         ARRIVALS[how](box)
-        await settled()
+        await settle()
         assert awake == [how]
     assert box.put_internal(letter(2))
     with anyio.fail_after(1):
@@ -316,7 +316,7 @@ async def test_the_first_answer_counts() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
-        await settled()
+        await settle()
         reply.set_result(1)
         reply.set_result(2)
         reply.set_exception(ValueError("late"))

@@ -9,13 +9,13 @@ import anyio
 import pytest
 from tests.support.runtime_agents import (
     RESULT,
-    Errors,
-    Heard,
+    ErrorRecorder,
+    GatedCheckpointStore,
     Provider,
-    Watched,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
     sig,
 )
@@ -36,22 +36,22 @@ ASKED = {
 }
 
 
-def asking(heard: Any, *directives: Directive, **more: Any) -> Agent:
+def make_requester(recorder: Any, *directives: Directive, **more: Any) -> Agent:
     """An agent that asks for these, or for all three, and hears the answers."""
     asked = directives or tuple(ASKED.values())
-    return an_agent("a", {"go": asks_for(*asked), RESULT: heard, "up": counting, **more})
+    return an_agent("a", {"go": action_returning(*asked), RESULT: recorder, "up": count_signals, **more})
 
 
-async def told(heard: Heard, provider: Any, **options: Any) -> dict[str, Any]:
+async def answers_from(recorder: SignalRecorder, provider: Any, **options: Any) -> dict[str, Any]:
     """What an agent hears of its three requests; afterwards it still does what it is told."""
     async with Runtime(providers={} if provider is None else {"p": provider}, **options) as runtime:
-        await runtime.start(asking(heard))
+        await runtime.start(make_requester(recorder))
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(heard) == 3)
+        await eventually(lambda: len(recorder) == 3)
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         await anyio.wait_all_tasks_blocked()
-    assert len(heard) == 3
-    return {data["request_id"]: data for data in heard.data}
+    assert len(recorder) == 3
+    return {data["request_id"]: data for data in recorder.data}
 
 
 def boom(state: Any, given: Any) -> Any:
@@ -59,7 +59,7 @@ def boom(state: Any, given: Any) -> Any:
     raise ConnectionError("the line is dead")
 
 
-async def cancelled(state: Any, given: Any) -> Any:
+async def cancel(state: Any, given: Any) -> Any:
     """Give up as if somebody had cancelled it."""
     raise anyio.get_cancelled_exc_class()
 
@@ -72,12 +72,14 @@ async def cancelled(state: Any, given: Any) -> Any:
         (lambda state, given: None, "NoneType"),
         (lambda state, given: "ok", "str"),
         (lambda state, given: (state, []), "tuple"),
-        (cancelled, "was cancelled"),
+        (cancel, "was cancelled"),
     ],
 )
-async def test_whatever_a_provider_does_wrong_is_an_error_result(does: Any, said: str, heard: Heard) -> None:
+async def test_whatever_a_provider_does_wrong_is_an_error_result(
+    does: Any, said: str, recorder: SignalRecorder
+) -> None:
     """It raises, refuses, or talks nonsense: each request is answered once, and the agent goes on."""
-    data = await told(heard, Provider(put=does, query=does, delete=does))
+    data = await answers_from(recorder, Provider(put=does, query=does, delete=does))
     assert {one["status"] for one in data.values()} == {"error"}
     for one in data.values():
         assert said in one["error"]
@@ -90,22 +92,22 @@ async def test_whatever_a_provider_does_wrong_is_an_error_result(does: Any, said
 
 
 @pytest.mark.parametrize("found", [7, "text", [7], [object()], {"key": "a"}, [{"key": object()}]])
-async def test_findings_that_are_none_are_an_error_result(found: Any, heard: Heard) -> None:
+async def test_findings_that_are_none_are_an_error_result(found: Any, recorder: SignalRecorder) -> None:
     """A list of maps that a signal can carry is one, and nothing else."""
-    data = await told(heard, Provider(query=lambda state, given: ProviderResult(state, found)))
+    data = await answers_from(recorder, Provider(query=lambda state, given: ProviderResult(state, found)))
     assert data["ask"]["status"] == "error"
     assert data["ask"]["result"] == []
     assert (data["put"]["status"], data["del"]["status"]) == ("ok", "ok")
 
 
-async def test_where_some_keys_fail_the_others_are_kept_and_each_is_told(heard: Heard) -> None:
+async def test_where_some_keys_fail_the_others_are_kept_and_each_is_told(recorder: SignalRecorder) -> None:
     """The status is an error, since not all was done; nothing is passed over in silence."""
 
     def some(state: Any, key: str) -> Any:
         return ProviderFailure(state, "no twos") if key == "two" else ProviderResult(state + 1)
 
     provider = Provider(put=some, delete=some)
-    data = await told(heard, provider)
+    data = await answers_from(recorder, provider)
     for id in ("put", "del"):
         assert data[id]["status"] == "error"
         assert data[id]["error"] == "1 of 3 failed: no twos"
@@ -117,9 +119,9 @@ async def test_where_some_keys_fail_the_others_are_kept_and_each_is_told(heard: 
     assert [key for method, key in provider.asked if method == "put"] == ["one", "two", "three"]
 
 
-async def test_a_provider_that_nobody_knows_is_an_error_result(heard: Heard) -> None:
+async def test_a_provider_that_nobody_knows_is_an_error_result(recorder: SignalRecorder) -> None:
     """Which says what there is; it is named as it was asked for."""
-    data = await told(heard, None)
+    data = await answers_from(recorder, None)
     for one in data.values():
         assert one["status"] == "error"
         assert "'p'" in one["error"]
@@ -144,15 +146,19 @@ class Plain:
     delete = get
 
 
-async def test_a_question_to_a_provider_that_answers_none_is_an_error_result(heard: Heard) -> None:
+async def test_a_question_to_a_provider_that_answers_none_is_an_error_result(
+    recorder: SignalRecorder,
+) -> None:
     """The other requests are served."""
-    data = await told(heard, Plain())
+    data = await answers_from(recorder, Plain())
     assert (data["ask"]["status"], data["ask"]["error"]) == ("error", "query not supported")
     assert data["put"]["status"] == "ok"
     assert data["ask"]["meta"]["provider"] == "plain"
 
 
-async def test_a_provider_that_cannot_be_opened_is_an_error_result_and_tried_again(heard: Heard) -> None:
+async def test_a_provider_that_cannot_be_opened_is_an_error_result_and_tried_again(
+    recorder: SignalRecorder,
+) -> None:
     """With each request."""
     tries: list[int] = []
 
@@ -166,14 +172,14 @@ async def test_a_provider_that_cannot_be_opened_is_an_error_result_and_tried_aga
         def query(self, state: Any, query: Any, opts: Any) -> Any:
             return ProviderResult(state, [])
 
-    data = await told(heard, Late())
+    data = await answers_from(recorder, Late())
     assert [data[id]["status"] for id in ("put", "ask")] == ["error", "error"]
     assert "not yet" in data["put"]["error"]
     assert len(tries) == 3
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_a_provider_that_hangs_is_left_behind(kind: str, heard: Heard) -> None:
+async def test_a_provider_that_hangs_is_left_behind(kind: str, recorder: SignalRecorder) -> None:
     """After the time it has; requests behind it are served, and so are those to other providers."""
     gate, release = anyio.Event(), threading.Event()
 
@@ -187,7 +193,7 @@ async def test_a_provider_that_hangs_is_left_behind(kind: str, heard: Heard) -> 
 
     provider = Provider(put=hang) if kind == "async" else Blocking()
     try:
-        data = await told(heard, provider, provider_timeout=0.05)
+        data = await answers_from(recorder, provider, provider_timeout=0.05)
         assert data["put"]["status"] == "error"
         assert "timed out after 0.05 s" in data["put"]["error"]
         assert [one["status"] for one in data["put"]["details"]] == ["error"] * 3
@@ -197,7 +203,7 @@ async def test_a_provider_that_hangs_is_left_behind(kind: str, heard: Heard) -> 
         release.set()
 
 
-async def test_a_hanging_provider_of_one_agent_holds_up_no_other(heard: Heard) -> None:
+async def test_a_hanging_provider_of_one_agent_holds_up_no_other(recorder: SignalRecorder) -> None:
     """Nor the same agent's requests to another provider."""
     gate = anyio.Event()
 
@@ -207,15 +213,17 @@ async def test_a_hanging_provider_of_one_agent_holds_up_no_other(heard: Heard) -
 
     other = MemoryQuery(provider="table", request_id="other", query={})
     async with Runtime(providers={"p": Provider(query=hang)}) as runtime:
-        await runtime.start(asking(Heard(), ASKED["ask"]), id="stuck")
-        await runtime.start(asking(heard, ASKED["ask"], other))
+        await runtime.start(make_requester(SignalRecorder(), ASKED["ask"]), id="stuck")
+        await runtime.start(make_requester(recorder, ASKED["ask"], other))
         for id in ("stuck", "a"):
             await runtime.call(id, sig("go"))
-        await eventually(lambda: [data["request_id"] for data in heard.data] == ["other"])
+        await eventually(lambda: [data["request_id"] for data in recorder.data] == ["other"])
         gate.set()
 
 
-async def test_an_agent_that_is_ended_does_not_wait_for_a_provider_that_hangs(heard: Heard) -> None:
+async def test_an_agent_that_is_ended_does_not_wait_for_a_provider_that_hangs(
+    recorder: SignalRecorder,
+) -> None:
     """Longer than it is given time."""
 
     async def hang(state: Any, given: Any) -> Any:
@@ -223,12 +231,12 @@ async def test_an_agent_that_is_ended_does_not_wait_for_a_provider_that_hangs(he
 
     provider = Provider(query=hang)
     async with Runtime(providers={"p": provider}, provider_timeout=None) as runtime:
-        await runtime.start(asking(heard, ASKED["ask"]))
+        await runtime.start(make_requester(recorder, ASKED["ask"]))
         await runtime.call("a", sig("go"))
         await provider.entered.wait()
         with anyio.fail_after(5):
             await runtime.stop("a", timeout=0.01)
-        assert heard == []
+        assert recorder == []
 
 
 # From one life to the next
@@ -240,7 +248,7 @@ class Hold(Directive, frozen=True, kw_only=True):
 
 @pytest.mark.parametrize("where", ["asked", "behind it", "not yet asked"])
 async def test_what_was_open_when_an_agent_crashed_is_answered_in_its_next_life(
-    where: str, heard: Heard
+    where: str, recorder: SignalRecorder
 ) -> None:
     """Once, with an error: whether the provider was at it, or it still waited for its turn."""
     gate = anyio.Event()
@@ -258,32 +266,34 @@ async def test_what_was_open_when_an_agent_crashed_is_answered_in_its_next_life(
     }[where]
     holding: Any = {Hold: lambda directive, server: BlockingWork(gate.wait)}
     async with Runtime(providers={"p": provider}, executors=holding) as runtime:
-        await runtime.start(asking(heard, *asked, crash=crash))
+        await runtime.start(make_requester(recorder, *asked, crash=crash))
         await runtime.call("a", sig("go"))
         await provider.entered.wait()
         await runtime.cast("a", sig("crash"))
-        await eventually(lambda: "ask" in [data["request_id"] for data in heard.data])
+        await eventually(lambda: "ask" in [data["request_id"] for data in recorder.data])
         gate.set()
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         await anyio.wait_all_tasks_blocked()
-        (told,) = [data for data in heard.data if data["request_id"] == "ask"]
+        (told,) = [data for data in recorder.data if data["request_id"] == "ask"]
         assert (told["status"], told["error"]) == ("error", "the agent was restarted")
-        assert len(heard) == len(asked) - (where == "not yet asked")
+        assert len(recorder) == len(asked) - (where == "not yet asked")
 
 
-async def test_an_agent_that_stops_for_good_asks_nothing_more(heard: Heard) -> None:
+async def test_an_agent_that_stops_for_good_asks_nothing_more(recorder: SignalRecorder) -> None:
     """What was behind the stop is dropped, as all directives are."""
     provider = Provider()
     async with Runtime(providers={"p": provider}) as runtime:
-        await runtime.start(asking(heard, Stop(), ASKED["ask"]))
+        await runtime.start(make_requester(recorder, Stop(), ASKED["ask"]))
         server = runtime.whereis("a")
         assert server is not None
         await runtime.call("a", sig("go"))
         await server.ended.wait()
-    assert (provider.asked, heard) == ([], [])
+    assert (provider.asked, recorder) == ([], [])
 
 
-async def test_an_error_result_can_be_what_the_next_life_begins_with(heard: Heard, errors: Errors) -> None:
+async def test_an_error_result_can_be_what_the_next_life_begins_with(
+    recorder: SignalRecorder, errors: ErrorRecorder
+) -> None:
     """A strategy that asks at its beginning is answered in every life anew."""
 
     class Asking(Direct):
@@ -292,17 +302,17 @@ async def test_an_error_result_can_be_what_the_next_life_begins_with(heard: Hear
 
     async with Runtime() as runtime:
         await runtime.start(
-            an_agent("a", {RESULT: heard, "crash": crash}, strategy=Asking()), on_error=errors
+            an_agent("a", {RESULT: recorder, "crash": crash}, strategy=Asking()), on_error=errors
         )
-        await eventually(lambda: len(heard) == 1)
+        await eventually(lambda: len(recorder) == 1)
         await runtime.cast("a", sig("crash"))
-        await eventually(lambda: len(heard) == 2)
-        assert {(data["request_id"], data["status"]) for data in heard.data} == {("begin", "error")}
+        await eventually(lambda: len(recorder) == 2)
+        assert {(data["request_id"], data["status"]) for data in recorder.data} == {("begin", "error")}
         assert errors == []
 
 
 async def test_requests_are_answered_where_an_agent_was_to_sleep_and_lives_on(
-    heard: Heard, checkpoints: Watched
+    recorder: SignalRecorder, checkpoints: GatedCheckpointStore
 ) -> None:
     """The one that is under way and those behind it, each once; later ones are served as before."""
     gate = anyio.Event()
@@ -313,24 +323,24 @@ async def test_requests_are_answered_where_an_agent_was_to_sleep_and_lives_on(
 
     provider = Provider(put=slow)
     async with Runtime(checkpoint_store=checkpoints, providers={"p": provider}) as runtime:
-        await runtime.start(asking(heard))
+        await runtime.start(make_requester(recorder))
         await runtime.call("a", sig("go"))
         await provider.entered.wait()
         with pytest.raises(TimedOut):
             await runtime.hibernate("a", timeout=0.01)
-        await eventually(lambda: len(heard) == 3)
-        assert [data["status"] for data in heard.data] == ["error"] * 3
+        await eventually(lambda: len(recorder) == 3)
+        assert [data["status"] for data in recorder.data] == ["error"] * 3
         gate.set()
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(heard) == 6)
-        assert [data["status"] for data in heard.data[3:]] == ["ok"] * 3
+        await eventually(lambda: len(recorder) == 6)
+        assert [data["status"] for data in recorder.data[3:]] == ["ok"] * 3
 
 
-async def test_a_request_is_answered_whatever_its_id(heard: Heard) -> None:
+async def test_a_request_is_answered_whatever_its_id(recorder: SignalRecorder) -> None:
     """One that no signal can be about is still named in the answer."""
     async with Runtime(providers={"p": Provider()}) as runtime:
         asked = MemoryQuery(provider="p", request_id=" ", query={"text": "tea"})
-        await runtime.start(asking(heard, asked))
+        await runtime.start(make_requester(recorder, asked))
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(heard) == 1)
-    assert (heard.data[0]["request_id"], heard[0].subject) == (" ", None)
+        await eventually(lambda: len(recorder) == 1)
+    assert (recorder.data[0]["request_id"], recorder[0].subject) == (" ", None)

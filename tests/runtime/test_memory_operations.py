@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import data
 
+from omoide import Signal
+from omoide.core import freeze
 from omoide.core.action import MEMORY_RESULT, MemoryDelete, MemoryQuery, MemoryUpsert
-from omoide.core.frozen import freeze
-from omoide.core.signal import Signal
 from omoide.runtime.providers import (
     UNOPENED,
     InlineProvider,
@@ -271,7 +271,7 @@ class Unsayable(Exception):
         raise RuntimeError("no words")
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
+def work_raising(error: BaseException) -> Callable[..., Any]:
     """Work that raises."""
 
     def work(state: Any) -> Any:
@@ -297,7 +297,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 @pytest.mark.parametrize("instant", [True, False])
 async def test_what_a_provider_raises_is_told(directive: Any, error: BaseException, instant: bool) -> None:
     """In a few words, with the type; a cancellation that is the provider's own is one of its failures."""
-    provider = Counter(raising(error))
+    provider = Counter(work_raising(error))
     provider.instant = instant
     state, told = await execute_directive(directive, provider, 7, OPTS)
     assert (state, told["status"]) == (7, "error")

@@ -8,17 +8,17 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
+    ErrorRecorder,
     Provider,
-    alive,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
-    ended,
+    count_signals,
     fail,
-    plain,
+    server_of,
     sig,
+    to_plain,
+    wait_until_gone,
 )
 
 from omoide import Agent, action
@@ -39,17 +39,24 @@ from omoide.testing import eventually
 ERROR = "jido.agent.error"
 
 
-def failing(heard: Any = counting, **more: Any) -> Agent:
+def failing_agent(recorder: Any = count_signals, **more: Any) -> Agent:
     """An agent that can do things wrong."""
     return an_agent(
-        "a", {"fail": fail, "up": counting, "say": asks_for(Error(message="alas")), ERROR: heard, **more}
+        "a",
+        {
+            "fail": fail,
+            "up": count_signals,
+            "say": action_returning(Error(message="alas")),
+            ERROR: recorder,
+            **more,
+        },
     )
 
 
 async def test_a_default_policy_writes_down_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """Who, where and of what kind; what was said in the error is not in the log."""
     async with Runtime() as runtime:
-        await runtime.start(failing())
+        await runtime.start(failing_agent())
         with caplog.at_level(logging.WARNING, "omoide"):
             for _ in range(5):
                 await runtime.call("a", sig("fail"))
@@ -61,13 +68,13 @@ async def test_a_default_policy_writes_down_and_goes_on(caplog: pytest.LogCaptur
         assert (server.error_count, len(server.restart_times)) == (5, 0)
 
 
-async def test_every_kind_of_error_comes_to_the_policy(errors: Errors) -> None:
+async def test_every_kind_of_error_comes_to_the_policy(errors: ErrorRecorder) -> None:
     """What an action did, what it said, wrong parameters, no route, a directive that fails."""
 
     @action
     def needs(ctx: Any, number: int) -> None: ...
 
-    agent = failing(needs=needs, wrong=asks_for(StopSensor(tag="nobody")))
+    agent = failing_agent(needs=needs, wrong=action_returning(StopSensor(tag="nobody")))
     async with Runtime() as runtime:
         await runtime.start(agent, on_error=errors)
         for type in ("fail", "say", "needs", "nowhere", "wrong"):
@@ -83,10 +90,10 @@ async def test_every_kind_of_error_comes_to_the_policy(errors: Errors) -> None:
 async def test_a_policy_may_stop_the_agent(policy: Any) -> None:
     """As failed, with the first error: what comes after it is not handled, and is reported."""
     async with Runtime() as runtime:
-        await runtime.start(failing(), on_error=policy, restart="temporary")
+        await runtime.start(failing_agent(), on_error=policy, restart="temporary")
         await runtime.cast("a", sig("fail"))
         await runtime.cast("a", sig("up"))
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         assert [(drop.signal.type, drop.reason) for drop in runtime.dropped_signals] == [
             ("up", "the agent ended (error: ValueError)")
         ]
@@ -95,7 +102,7 @@ async def test_a_policy_may_stop_the_agent(policy: Any) -> None:
 async def test_the_caller_is_answered_before_the_policy_stops_the_agent() -> None:
     """It gets the agent as it was."""
     async with Runtime() as runtime:
-        await runtime.start(failing(), on_error="stop")
+        await runtime.start(failing_agent(), on_error="stop")
         after = await runtime.call("a", sig("fail"))
         assert "count" not in after.state
 
@@ -103,7 +110,7 @@ async def test_the_caller_is_answered_before_the_policy_stops_the_agent() -> Non
 async def test_after_so_many_errors_the_agent_is_stopped() -> None:
     """The last one of them does it; a new life counts from the beginning."""
     async with Runtime() as runtime:
-        await runtime.start(failing(), on_error=MaxErrors(3))
+        await runtime.start(failing_agent(), on_error=MaxErrors(3))
         server = runtime.whereis("a")
         assert server is not None
         for _ in range(2):
@@ -118,15 +125,15 @@ async def test_after_so_many_errors_the_agent_is_stopped() -> None:
         assert len(server.restart_times) == 1
 
 
-async def test_errors_can_be_told_by_a_signal(heard: Heard) -> None:
+async def test_errors_can_be_told_by_a_signal(recorder: SignalRecorder) -> None:
     """It says who, where, what and about which signal, and comes back to the agent itself."""
     async with Runtime() as runtime:
-        await runtime.start(failing(heard), on_error="emit")
+        await runtime.start(failing_agent(recorder), on_error="emit")
         cause = sig("fail")
         await runtime.call("a", cause)
-        await eventually(lambda: heard.types == [ERROR])
-        assert heard[0].source == "/omoide/agents/a"
-        assert heard.data == [
+        await eventually(lambda: recorder.types == [ERROR])
+        assert recorder[0].source == "/omoide/agents/a"
+        assert recorder.data == [
             {
                 "agent_id": "a",
                 "message": "ValueError: the secret words",
@@ -156,31 +163,33 @@ async def touch(ctx: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["waiting", "async", "effectful"])
-async def test_an_error_beside_the_agent_is_about_the_signal_that_led_to_it(how: str, heard: Heard) -> None:
+async def test_an_error_beside_the_agent_is_about_the_signal_that_led_to_it(
+    how: str, recorder: SignalRecorder
+) -> None:
     """Though others were handled meanwhile."""
-    nowhere = asks_for(Emit(signal=sig("x"), dispatch={"to": "ghost"}))
-    go = {"waiting": nowhere, "async": asks_for(Beside()), "effectful": touch}[how]
+    nowhere = action_returning(Emit(signal=sig("x"), dispatch={"to": "ghost"}))
+    go = {"waiting": nowhere, "async": action_returning(Beside()), "effectful": touch}[how]
     async with Runtime(executors={Beside: break_beside}) as runtime:
-        await runtime.start(failing(heard, go=go), on_error="emit")
+        await runtime.start(failing_agent(recorder, go=go), on_error="emit")
         cause = sig("go")
         await runtime.call("a", cause)
-        await eventually(lambda: heard.types == [ERROR])
-        assert heard.data[0]["signal_id"] == cause.id
+        await eventually(lambda: recorder.types == [ERROR])
+        assert recorder.data[0]["signal_id"] == cause.id
 
 
-async def test_errors_can_be_told_to_others(heard: Heard) -> None:
+async def test_errors_can_be_told_to_others(recorder: SignalRecorder) -> None:
     """Under a name and on a way of one's own."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("nurse", {"trouble": heard}))
-        await runtime.start(failing(), on_error=EmitErrors("trouble", {"to": "nurse"}))
+        await runtime.start(an_agent("nurse", {"trouble": recorder}))
+        await runtime.start(failing_agent(), on_error=EmitErrors("trouble", {"to": "nurse"}))
         await runtime.call("a", sig("fail"))
-        await eventually(lambda: heard.types == ["trouble"])
-        assert heard.data[0]["agent_id"] == "a"
+        await eventually(lambda: recorder.types == ["trouble"])
+        assert recorder.data[0]["agent_id"] == "a"
     with pytest.raises(Invalid):
         EmitErrors("no..type")
 
 
-async def test_an_error_about_an_error_signal_is_not_told_again(heard: Heard) -> None:
+async def test_an_error_about_an_error_signal_is_not_told_again(recorder: SignalRecorder) -> None:
     """No route for it, or an action that fails over it: it is written down, and that is all."""
     for routes in ({"fail": fail}, {"fail": fail, ERROR: fail}):
         async with Runtime() as runtime:
@@ -205,7 +214,7 @@ async def test_what_the_policy_wants_and_cannot_be_done_is_written_down_once(
         raise OSError("nobody there")
 
     async with Runtime(dispatchers={"void": void}) as runtime:
-        await runtime.start(failing(), on_error=EmitErrors(dispatch=way))
+        await runtime.start(failing_agent(), on_error=EmitErrors(dispatch=way))
         with caplog.at_level(logging.WARNING, "omoide"):
             await runtime.call("a", sig("fail"))
             await anyio.wait_all_tasks_blocked()
@@ -225,23 +234,23 @@ async def test_what_the_policy_wants_may_fail_beside_the_agent_too() -> None:
         return Beside()
 
     async with Runtime(executors={Beside: break_beside}) as runtime:
-        await runtime.start(failing(), on_error=remedy)
+        await runtime.start(failing_agent(), on_error=remedy)
         await runtime.call("a", sig("fail"))
         await anyio.wait_all_tasks_blocked()
         assert [error.kind for error in asked] == ["ValueError"]
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
 
 
-async def test_a_policy_is_asked_about_what_comes_after_its_answer(errors: Errors) -> None:
+async def test_a_policy_is_asked_about_what_comes_after_its_answer(errors: ErrorRecorder) -> None:
     """Only its own directive is exempt: the one behind it in the queue is not."""
 
     def remedy(error: Error, server: Any) -> Any:
         errors.append(error)
         return None if len(errors) > 1 else Emit(signal=sig("x"), dispatch={"to": "ghost"})
 
-    wrong = asks_for(StopSensor(tag="one"), StopSensor(tag="two"))
+    wrong = action_returning(StopSensor(tag="one"), StopSensor(tag="two"))
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": wrong, "up": counting}), on_error=remedy)
+        await runtime.start(an_agent("a", {"go": wrong, "up": count_signals}), on_error=remedy)
         await runtime.call("a", sig("go"))
         await anyio.wait_all_tasks_blocked()
         await runtime.call("a", sig("go"))
@@ -249,14 +258,14 @@ async def test_a_policy_is_asked_about_what_comes_after_its_answer(errors: Error
         assert "ghost" not in errors.messages
 
 
-async def test_too_many_directives_are_told_by_a_signal_too(heard: Heard) -> None:
+async def test_too_many_directives_are_told_by_a_signal_too(recorder: SignalRecorder) -> None:
     """There is room for what the policy wants, though there is none for anything else."""
-    many = asks_for(*[Emit(signal=sig("up"))] * 5)
+    many = action_returning(*[Emit(signal=sig("up"))] * 5)
     async with Runtime() as runtime:
-        await runtime.start(failing(heard, many=many), on_error="emit", max_directives=3)
+        await runtime.start(failing_agent(recorder, many=many), on_error="emit", max_directives=3)
         await runtime.call("a", sig("many"))
-        await eventually(lambda: heard.types == [ERROR])
-        assert heard.data[0]["kind"] == "QueueOverflow"
+        await eventually(lambda: recorder.types == [ERROR])
+        assert recorder.data[0]["kind"] == "QueueOverflow"
         server = runtime.whereis("a")
         assert server is not None
         assert (server.agent.state["count"], len(server.restart_times)) == (3, 0)
@@ -264,10 +273,10 @@ async def test_too_many_directives_are_told_by_a_signal_too(heard: Heard) -> Non
 
 async def test_a_full_mailbox_of_ones_own_is_no_endless_loop() -> None:
     """An agent that cannot even tell itself that it is flooded goes on, and so do the others."""
-    flood = asks_for(*[Emit(signal=sig("more"))] * 6_000)
+    flood = action_returning(*[Emit(signal=sig("more"))] * 6_000)
     async with Runtime() as runtime:
-        await runtime.start(failing(flood=flood, more=counting), on_error="emit", mailbox=1)
-        await runtime.start(an_agent("b", {"up": counting}))
+        await runtime.start(failing_agent(flood=flood, more=count_signals), on_error="emit", mailbox=1)
+        await runtime.start(an_agent("b", {"up": count_signals}))
         server = runtime.whereis("a")
         assert server is not None
         for _ in range(3):
@@ -279,7 +288,7 @@ async def test_a_full_mailbox_of_ones_own_is_no_endless_loop() -> None:
         assert len(server.restart_times) == 0
 
 
-async def test_a_function_may_decide(heard: Heard) -> None:
+async def test_a_function_may_decide(recorder: SignalRecorder) -> None:
     """It is given the error and the server; what it returns is carried out."""
     seen: list[tuple[str, str]] = []
 
@@ -288,9 +297,9 @@ async def test_a_function_may_decide(heard: Heard) -> None:
         return Emit(signal=sig("help"))
 
     async with Runtime() as runtime:
-        await runtime.start(failing(help=heard), on_error=decide)
+        await runtime.start(failing_agent(help=recorder), on_error=decide)
         await runtime.call("a", sig("fail"))
-        await eventually(lambda: heard.types == ["help"])
+        await eventually(lambda: recorder.types == ["help"])
         assert seen == [("ValueError", "a")]
 
 
@@ -308,16 +317,16 @@ async def test_a_policy_that_fails_is_a_crash_of_its_agent_alone(answer: Any, wh
     async def beside(ctx: Any) -> None:
         raise OSError
 
-    waiting = asks_for(Emit(signal=sig("x"), dispatch={"to": "ghost"}))
+    waiting = action_returning(Emit(signal=sig("x"), dispatch={"to": "ghost"}))
     async with Runtime() as runtime:
-        await runtime.start(failing(letter=fail, beside=beside, waiting=waiting), on_error=broken)
-        await runtime.start(an_agent("b", {"up": counting}))
+        await runtime.start(failing_agent(letter=fail, beside=beside, waiting=waiting), on_error=broken)
+        await runtime.start(an_agent("b", {"up": count_signals}))
         server = runtime.whereis("a")
         assert server is not None
         await runtime.call("a", sig("up"))
         await runtime.call("a", sig(where))
         await eventually(lambda: len(server.restart_times) == 1)
-        assert plain((await runtime.call("a", sig("up"))).state) == {"count": 1}
+        assert to_plain((await runtime.call("a", sig("up"))).state) == {"count": 1}
         assert (await runtime.call("b", sig("up"))).state["count"] == 1
 
 
@@ -341,12 +350,12 @@ async def test_a_report_of_an_error_is_not_captured_by_whoever_made_it() -> None
     """Where nothing can be captured, each report would lead to another one, for ever."""
     provider = Provider(put=lambda state, given: ProviderFailure(state, "is full"))
     capture = SignalCapture(rules=[CaptureRule(pattern="**")])
-    agent = an_agent("a", {"up": counting, "app.error": counting}, plugins=[capture])
+    agent = an_agent("a", {"up": count_signals, "app.error": count_signals}, plugins=[capture])
     async with Runtime(providers={"memory": provider}) as runtime:
         await runtime.start(agent, on_error=EmitErrors("app.error"))
         await runtime.call("a", sig("up", {"text": "hello"}))
-        await eventually(lambda: alive(runtime).agent.state["count"] == 2)
+        await eventually(lambda: server_of(runtime).agent.state["count"] == 2)
         await runtime.call("a", sig("app.error", {"text": "of somebody else"}))
-        await eventually(lambda: alive(runtime).agent.state["count"] == 4)
+        await eventually(lambda: server_of(runtime).agent.state["count"] == 4)
         await anyio.wait_all_tasks_blocked()
     assert len(provider.asked) == 2

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from tests.support.strategies import data
 
-from omoide import memory
-from omoide.core.agent import Agent
-from omoide.core.entry import Scope
+from omoide import Agent, Scope, memory
 from omoide.errors import Invalid, NotFound, OmoideError, StoreFailed, WrongType
 from omoide.runtime.providers import InlineProvider, ProviderResult, Providers, StoreProvider, TableProvider
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 
 class Vectors(InlineProvider):

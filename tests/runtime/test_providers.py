@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import data, scramble
 
-from omoide.core.frozen import FrozenMap, freeze
+from omoide.core import FrozenMap, freeze
 from omoide.runtime.providers import (
     InlineProvider,
     Outcome,
@@ -31,7 +31,7 @@ from omoide.runtime.providers import (
     drop_tables_of,
 )
 from omoide.runtime.providers.protocol import MAX_KEY_BYTES
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 KINDS = ("inline", "table", "memory", "sqlite")
 OPTS = {"agent_id": "ada", "alias": "notes"}
@@ -65,7 +65,7 @@ class Held:
 
 
 @asynccontextmanager
-async def holding(kind: str, folder: Path) -> AsyncIterator[Held]:
+async def open_provider(kind: str, folder: Path) -> AsyncIterator[Held]:
     """A fresh provider of a kind."""
     opts = {**OPTS, "agent_id": f"agent-{next(_agents)}"}
     if kind == "inline":
@@ -85,14 +85,14 @@ class TestEveryProvider:
 
     async def test_it_is_a_provider(self, kind: str, tmp_path: Path) -> None:
         """It has what is asked of one, with a name, and answers questions, too."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             assert isinstance(held.provider, Provider)
             assert isinstance(held.provider, QueryableProvider)
             assert held.provider.name in ("inline", "table", "store")
 
     async def test_what_was_put_comes_back(self, kind: str, tmp_path: Path) -> None:
         """Under its key, as it was, until something else is put there."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             assert await held.ask("put", "a", {"x": [1, None, True]}) == ProviderResult(held.state)
             assert await held.get("a") == {"x": [1, None, True]}
             await held.ask("put", "a", "tea")
@@ -100,13 +100,13 @@ class TestEveryProvider:
 
     async def test_a_missing_key_is_not_found(self, kind: str, tmp_path: Path) -> None:
         """To get it fails, to delete it does not."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             assert await held.ask("get", "a") == ProviderFailure(held.state, "not_found")
             assert await held.ask("delete", "a") == ProviderResult(held.state)
 
     async def test_what_was_deleted_is_gone_and_can_be_put_again(self, kind: str, tmp_path: Path) -> None:
         """The same value too, which a store might take for no change."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             await held.ask("put", "a", "tea")
             await held.ask("put", "b", "coffee")
             await held.ask("delete", "a")
@@ -119,7 +119,7 @@ class TestEveryProvider:
         self, kind: str, tmp_path: Path
     ) -> None:
         """Values are taken over frozen."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             value = {"list": [1, 2], "map": {"x": 1}}
             await held.ask("put", "a", value)
             scramble(value)
@@ -128,7 +128,7 @@ class TestEveryProvider:
     @pytest.mark.parametrize("key", ["", "  ", "a\0b", "\ud800", "k" * (MAX_KEY_BYTES + 1)])
     async def test_a_key_that_cannot_be_one_is_refused(self, kind: str, tmp_path: Path, key: str) -> None:
         """Empty, beyond every codec, or too long: the answer says that it failed, and quotes no long key."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             answer = await held.ask("put", key, 1)
             assert isinstance(answer, ProviderFailure)
             assert "key" in answer.reason
@@ -150,7 +150,7 @@ class TestEveryProvider:
     )
     async def test_a_key_may_be_any_other_text(self, kind: str, tmp_path: Path, key: str) -> None:
         """Nothing in it has a meaning, and what looks alike is not the same."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             key = key if key.strip() else f"x{key}"
             await held.ask("put", key, "here")
             assert await held.get(key) == "here"
@@ -163,7 +163,7 @@ class TestEveryProvider:
         self, kind: str, tmp_path: Path, value: Any
     ) -> None:
         """What was there before stays."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             await held.ask("put", "a", 1)
             assert isinstance(await held.ask("put", "a", value), ProviderFailure)
             assert await held.get("a") == 1
@@ -172,7 +172,7 @@ class TestEveryProvider:
         self, kind: str, tmp_path: Path
     ) -> None:
         """A part that would be passed over is named, and what is understood is said."""
-        async with holding(kind, tmp_path) as held:
+        async with open_provider(kind, tmp_path) as held:
             answer = await held.ask("query", {"colour": "blue"})
             assert isinstance(answer, ProviderFailure)
             assert "query.colour" in answer.reason
@@ -184,7 +184,7 @@ class TestEveryProvider:
 @pytest.mark.parametrize("kind", ["inline", "table"])
 async def test_maps_find_by_prefix_and_fields(kind: str, tmp_path: Path) -> None:
     """Both conditions count, results go by their keys, and `top_k` cuts."""
-    async with holding(kind, tmp_path) as held:
+    async with open_provider(kind, tmp_path) as held:
         for key, value in {
             "user:2": {"team": "red", "on": True},
             "user:1": {"team": "red", "on": 1},
@@ -286,7 +286,7 @@ def test_a_provider_is_a_dictionary(kind: str, steps: list[tuple[str, str, Any]]
 
     async def play(folder: Path) -> None:
         model: dict[str, Any] = {}
-        async with holding(kind, folder) as held:
+        async with open_provider(kind, folder) as held:
             for step, key, value in steps:
                 if step == "put":
                     assert isinstance(await held.ask("put", key, value), ProviderResult)

@@ -9,15 +9,15 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
-    alive,
+    ErrorRecorder,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    plain,
+    server_of,
     sig,
+    to_plain,
 )
 
 from omoide import Action, Context, action, memory
@@ -56,7 +56,7 @@ async def test_an_effectful_action_runs_beside_the_agent(gate: Gate) -> None:
     """The call does not wait, other signals are handled, and the result is merged in the end."""
     touch = gate.action(lambda ctx: {"touched": True})
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": touch, "up": counting}))
+        await runtime.start(an_agent("a", {"go": touch, "up": count_signals}))
         assert "touched" not in (await runtime.call("a", sig("go"))).state
         await gate.entered.wait()
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
@@ -74,25 +74,27 @@ async def test_a_result_is_merged_into_the_agent_as_it_is_by_then(gate: Gate) ->
         return {"touched": {"by": "hand"}}
 
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": gate.action(look), "up": counting}))
+        await runtime.start(an_agent("a", {"go": gate.action(look), "up": count_signals}))
         await runtime.call("a", sig("up"))
         await runtime.call("a", sig("go"))
         await gate.entered.wait()
         await runtime.call("a", sig("up"))
         gate.open.set()
-        await eventually(lambda: "touched" in alive(runtime).agent.state)
-        assert plain((await runtime.state("a")).state) == {"count": 2, "touched": {"by": "hand"}}
+        await eventually(lambda: "touched" in server_of(runtime).agent.state)
+        assert to_plain((await runtime.state("a")).state) == {"count": 2, "touched": {"by": "hand"}}
     assert seen == [1]
 
 
-async def test_directives_of_an_effectful_action_are_carried_out(gate: Gate, heard: Heard) -> None:
+async def test_directives_of_an_effectful_action_are_carried_out(
+    gate: Gate, recorder: SignalRecorder
+) -> None:
     """After what it returned was merged."""
     touch = gate.action(lambda ctx: ({"touched": True}, [Emit(signal=sig("done"))]))
     gate.open.set()
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": touch, "done": heard}))
+        await runtime.start(an_agent("a", {"go": touch, "done": recorder}))
         await runtime.call("a", sig("go"))
-        await eventually(lambda: heard.types == ["done"])
+        await eventually(lambda: recorder.types == ["done"])
         assert (await runtime.state("a")).state["touched"] is True
 
 
@@ -106,7 +108,7 @@ async def test_the_action_knows_the_signal_that_led_to_it() -> None:
         seen.append(ctx.signal.type)
 
     first = Emit(signal=sig("x"), dispatch={"bus": True})
-    waiting = asks_for(first, RunInstruction(instruction=Instruction(action="touch")))
+    waiting = action_returning(first, RunInstruction(instruction=Instruction(action="touch")))
     async with Runtime() as runtime:
         await runtime.start(an_agent("a", {"now": touch, "later": waiting}, actions=[touch]))
         await runtime.call("a", sig("now"))
@@ -132,7 +134,7 @@ async def test_a_plain_effectful_action_holds_up_nobody() -> None:
     assert threads == [False]
 
 
-async def test_an_effectful_action_that_fails_is_reported(errors: Errors, gate: Gate) -> None:
+async def test_an_effectful_action_that_fails_is_reported(errors: ErrorRecorder, gate: Gate) -> None:
     """With its name; the agent is as it was, and goes on."""
     gate.open.set()
 
@@ -140,7 +142,7 @@ async def test_an_effectful_action_that_fails_is_reported(errors: Errors, gate: 
         raise OSError("no paper")
 
     async with Runtime() as runtime:
-        before = an_agent("a", {"go": gate.action(refuse), "up": counting})
+        before = an_agent("a", {"go": gate.action(refuse), "up": count_signals})
         await runtime.start(before, on_error=errors)
         await runtime.call("a", sig("go"))
         await eventually(lambda: errors)
@@ -150,11 +152,11 @@ async def test_an_effectful_action_that_fails_is_reported(errors: Errors, gate: 
 
 
 @pytest.mark.parametrize("result", [7, "done", ({}, "no list"), {1: 2}, ({"a": 1}, ["no directive"])])
-async def test_what_cannot_be_merged_is_reported(result: Any, errors: Errors, gate: Gate) -> None:
+async def test_what_cannot_be_merged_is_reported(result: Any, errors: ErrorRecorder, gate: Gate) -> None:
     """And nothing of it is."""
     gate.open.set()
     async with Runtime() as runtime:
-        before = an_agent("a", {"go": gate.action(lambda ctx: result), "up": counting})
+        before = an_agent("a", {"go": gate.action(lambda ctx: result), "up": count_signals})
         await runtime.start(before, on_error=errors)
         await runtime.call("a", sig("go"))
         await eventually(lambda: errors)
@@ -165,12 +167,12 @@ async def test_what_cannot_be_merged_is_reported(result: Any, errors: Errors, ga
 # Results for another action
 
 
-def taking(taken: list[Any]) -> Action:
+def take_action(taken: list[Any]) -> Action:
     """An action that takes what an effectful one brought."""
 
     @action
     def take(ctx: Context, action: str, status: str, result: Any, error: str | None) -> dict[str, Any]:
-        taken.append((action, status, plain(result), error, ctx.signal and ctx.signal.type))
+        taken.append((action, status, to_plain(result), error, ctx.signal and ctx.signal.type))
         return {"taken": status}
 
     return take
@@ -179,7 +181,7 @@ def taking(taken: list[Any]) -> Action:
 def run_then_take(**params: Any) -> Any:
     """An action that has another one run, and its result taken."""
     instruction = Instruction(action="touch", params=params)
-    return asks_for(RunInstruction(instruction=instruction, result_action="take"))
+    return action_returning(RunInstruction(instruction=instruction, result_action="take"))
 
 
 async def test_a_result_is_given_to_the_action_that_was_named(gate: Gate) -> None:
@@ -188,14 +190,14 @@ async def test_a_result_is_given_to_the_action_that_was_named(gate: Gate) -> Non
     touch = gate.action(lambda ctx: ({"found": 7}, []))
     gate.open.set()
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": run_then_take()}, actions=[touch, taking(taken)]))
+        await runtime.start(an_agent("a", {"go": run_then_take()}, actions=[touch, take_action(taken)]))
         await runtime.call("a", sig("go"))
         await eventually(lambda: taken)
         assert taken == [("touch", "ok", {"found": 7}, None, "go")]
-        assert plain((await runtime.state("a")).state) == {"taken": "ok"}
+        assert to_plain((await runtime.state("a")).state) == {"taken": "ok"}
 
 
-async def test_a_failure_is_given_to_the_action_that_was_named(gate: Gate, errors: Errors) -> None:
+async def test_a_failure_is_given_to_the_action_that_was_named(gate: Gate, errors: ErrorRecorder) -> None:
     """With what went wrong: a raise, a cancellation that was not the agent's, or wrong parameters."""
     taken: list[Any] = []
 
@@ -208,7 +210,7 @@ async def test_a_failure_is_given_to_the_action_that_was_named(gate: Gate, error
     gate.open.set()
     for what, params in ((refuse, {}), (give_up, {}), (refuse, {"no": "such"})):
         async with Runtime() as runtime:
-            parts = [gate.action(what), taking(taken)]
+            parts = [gate.action(what), take_action(taken)]
             await runtime.start(
                 an_agent("a", {"go": run_then_take(**params)}, actions=parts), on_error=errors
             )
@@ -221,14 +223,16 @@ async def test_a_failure_is_given_to_the_action_that_was_named(gate: Gate, error
     assert errors == []
 
 
-async def test_an_action_that_does_not_exist_is_reported(gate: Gate, errors: Errors) -> None:
+async def test_an_action_that_does_not_exist_is_reported(gate: Gate, errors: ErrorRecorder) -> None:
     """Whether it was to be run, or to take the result."""
     gate.open.set()
     touch = gate.action(lambda ctx: None)
     instruct = RunInstruction(instruction=Instruction(action="touch"), result_action="nobody")
     nothing = RunInstruction(instruction=Instruction(action="nobody"))
     async with Runtime() as runtime:
-        agent = an_agent("a", {"go": asks_for(instruct, nothing), "up": counting}, actions=[touch])
+        agent = an_agent(
+            "a", {"go": action_returning(instruct, nothing), "up": count_signals}, actions=[touch]
+        )
         await runtime.start(agent, on_error=errors)
         await runtime.call("a", sig("go"))
         await eventually(lambda: len(errors) == 2)
@@ -246,7 +250,7 @@ def write_world(ctx: Context) -> Any:
 
 @pytest.mark.parametrize("form", ["memory", "mapping"])
 async def test_a_slot_that_changed_meanwhile_is_not_overwritten(
-    form: str, gate: Gate, errors: Errors
+    form: str, gate: Gate, errors: ErrorRecorder
 ) -> None:
     """Neither where the action returned the slot's value nor where it named its key."""
 
@@ -269,7 +273,7 @@ async def test_a_slot_that_changed_meanwhile_is_not_overwritten(
         assert "more" not in after.state
 
 
-async def test_a_slot_that_nobody_else_touched_is_put_in_place(gate: Gate, errors: Errors) -> None:
+async def test_a_slot_that_nobody_else_touched_is_put_in_place(gate: Gate, errors: ErrorRecorder) -> None:
     """Another slot that changed meanwhile is no hindrance."""
 
     def learn(ctx: Context) -> Any:
@@ -285,17 +289,19 @@ async def test_a_slot_that_nobody_else_touched_is_put_in_place(gate: Gate, error
         await gate.entered.wait()
         await runtime.call("a", sig("age"))
         gate.open.set()
-        await eventually(lambda: memory.world_get(alive(runtime).agent, "window"))
+        await eventually(lambda: memory.world_get(server_of(runtime).agent, "window"))
         after = await runtime.state("a")
         assert IDENTITY.get_or_new(after).age == 7
         assert errors == []
 
 
-async def test_what_an_ended_life_began_changes_nothing_any_more(gate: Gate, errors: Errors) -> None:
+async def test_what_an_ended_life_began_changes_nothing_any_more(gate: Gate, errors: ErrorRecorder) -> None:
     """An action that was under way when the agent crashed has no result for the new life."""
     touch = gate.action(lambda ctx: {"touched": True})
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": touch, "crash": crash, "up": counting}), on_error=errors)
+        await runtime.start(
+            an_agent("a", {"go": touch, "crash": crash, "up": count_signals}), on_error=errors
+        )
         await runtime.call("a", sig("go"))
         await gate.entered.wait()
         await runtime.cast("a", sig("crash"))
@@ -303,7 +309,7 @@ async def test_what_an_ended_life_began_changes_nothing_any_more(gate: Gate, err
         for _ in range(3):
             await runtime.call("a", sig("up"))
         await anyio.wait_all_tasks_blocked()
-        assert plain((await runtime.state("a")).state) == {"count": 3}
+        assert to_plain((await runtime.state("a")).state) == {"count": 3}
         assert errors == []
 
 
@@ -317,14 +323,14 @@ async def test_what_had_not_begun_when_the_life_ended_does_not_begin() -> None:
         return {"touched": True}
 
     put = MemoryUpsert(provider="inline", items=[{"key": "k", "value": 1}])
-    agent = an_agent("a", {"go": touch, "put": asks_for(put), "crash": crash, "up": counting})
+    agent = an_agent("a", {"go": touch, "put": action_returning(put), "crash": crash, "up": count_signals})
     async with Runtime() as runtime:
         await runtime.start(agent)
         for type in ("go", "put", "crash"):
             await runtime.cast("a", sig(type))
         await runtime.call("a", sig("up"))
         await anyio.wait_all_tasks_blocked()
-        assert plain((await runtime.state("a")).state) == {"count": 1}
+        assert to_plain((await runtime.state("a")).state) == {"count": 1}
         assert begun == []
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.support.runtime_agents import (
     RESULT,
-    Errors,
-    Heard,
+    ErrorRecorder,
+    GatedCheckpointStore,
     Provider,
-    Watched,
-    alive,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    plain,
+    server_of,
     sig,
+    to_plain,
 )
 
 from omoide import Agent, Context, Plugin, action, identity, memory
@@ -50,12 +50,16 @@ class Rag(Plugin):
         return [(RESULT, cache)]
 
 
-async def test_what_a_plugin_brings_is_there_from_the_first_signal_on(checkpoints: Watched) -> None:
+async def test_what_a_plugin_brings_is_there_from_the_first_signal_on(
+    checkpoints: GatedCheckpointStore,
+) -> None:
     """Pointer, space and extension; also after a crash, and after the agent slept."""
     hits = [{"key": "a", "score": 0.5, "value": "tea"}]
     provider = Provider(query=lambda state, given: ProviderResult(state, hits))
     ask = MemoryQuery(provider="semantic", request_id="r", query={"text": "tea"})
-    agent = an_agent("a", {"go": asks_for(ask), "crash": crash}, plugins=[(Rag, {"provider": "vectors"})])
+    agent = an_agent(
+        "a", {"go": action_returning(ask), "crash": crash}, plugins=[(Rag, {"provider": "vectors"})]
+    )
     async with Runtime(providers={"vectors": provider}, checkpoint_store=checkpoints) as runtime:
         for begin in ("start", "crash", "sleep"):
             if begin == "start":
@@ -66,13 +70,13 @@ async def test_what_a_plugin_brings_is_there_from_the_first_signal_on(checkpoint
                 await runtime.hibernate("a")
                 await runtime.thaw("a", agent.definition)
             await runtime.call("a", sig("go"))
-            await eventually(lambda: memory.get_in_space(alive(runtime).agent, "rag:cache", "r"))
+            await eventually(lambda: memory.get_in_space(server_of(runtime).agent, "rag:cache", "r"))
             after = await runtime.state("a")
-            assert plain(memory.get_in_space(after, "rag:cache", "r")) == hits
+            assert to_plain(memory.get_in_space(after, "rag:cache", "r")) == hits
             assert after.state["rag"]["mounted_at"] == 9
             shown = identity.snapshot(after)
             assert shown is not None
-            assert plain(shown["extensions"]) == {"rag": {"reads": True}}
+            assert to_plain(shown["extensions"]) == {"rag": {"reads": True}}
 
 
 def observe(ctx: Context) -> Any:
@@ -109,7 +113,7 @@ async def test_what_an_action_returns_under_other_names_is_no_memory() -> None:
         before = await runtime.call("a", sig("temp", 22))
         after = await runtime.call("a", sig("wrong"))
         assert MEMORY.get_or_new(after) is MEMORY.get_or_new(before)
-        assert plain(after.state["world"]) == {"temperature": 22}
+        assert to_plain(after.state["world"]) == {"temperature": 22}
 
 
 # What must not be
@@ -128,7 +132,7 @@ def reachable(start: object, found: type | tuple[type, ...]) -> list[object]:
     return [one for one in seen.values() if isinstance(one, found)]
 
 
-async def test_no_action_can_reach_a_provider(heard: Heard) -> None:
+async def test_no_action_can_reach_a_provider(recorder: SignalRecorder) -> None:
     """From what it is given, no way leads to the runtime, a server or a provider: it can only ask."""
     found: list[object] = []
 
@@ -146,10 +150,12 @@ async def test_no_action_can_reach_a_provider(heard: Heard) -> None:
         def handle_signal(self, signal: Any, ctx: Context) -> None:
             look(ctx)
 
-    errors = Errors()
+    errors = ErrorRecorder()
     put = MemoryUpsert(provider="p", request_id="put", items=[{"key": "a", "value": 1}])
     agent = an_agent(
-        "a", {"go": asks_for(put), "look": look, "out": look_from_outside, RESULT: look}, plugins=[Looking]
+        "a",
+        {"go": action_returning(put), "look": look, "out": look_from_outside, RESULT: look},
+        plugins=[Looking],
     )
     async with Runtime(providers={"p": Provider(), "q": "inline"}) as runtime:
         await runtime.start(agent, on_error=errors)
@@ -159,7 +165,7 @@ async def test_no_action_can_reach_a_provider(heard: Heard) -> None:
     assert (found, errors) == ([], [])
 
 
-async def test_a_space_that_is_full_stays_within_its_bounds(errors: Errors) -> None:
+async def test_a_space_that_is_full_stays_within_its_bounds(errors: ErrorRecorder) -> None:
     """A write beyond them is an error that the policy is told, and the memory is as it was."""
 
     def fill(ctx: Context) -> Any:
@@ -168,7 +174,7 @@ async def test_a_space_that_is_full_stays_within_its_bounds(errors: Errors) -> N
         return known.put_in_space("rag:cache", str(ctx.signal.data), "x")
 
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"fill": fill, "up": counting}), on_error=errors)
+        await runtime.start(an_agent("a", {"fill": fill, "up": count_signals}), on_error=errors)
         for number in range(3):
             await runtime.call("a", sig("fill", number))
         after = await runtime.state("a")
@@ -179,28 +185,28 @@ async def test_a_space_that_is_full_stays_within_its_bounds(errors: Errors) -> N
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
 
 
-async def test_what_is_kept_inline_keeps_to_the_limits_of_its_space(heard: Heard) -> None:
+async def test_what_is_kept_inline_keeps_to_the_limits_of_its_space(recorder: SignalRecorder) -> None:
     """What would go beyond them is an error result, and nothing of it is kept."""
 
     def put(*keys: str) -> MemoryUpsert:
         return MemoryUpsert(provider="inline", items=[{"key": key, "value": 1} for key in keys])
 
-    agent = an_agent("a", {"go": asks_for(put("a", "b"), put("c"), put("a")), RESULT: heard})
+    agent = an_agent("a", {"go": action_returning(put("a", "b"), put("c"), put("a")), RESULT: recorder})
     agent = memory.ensure_space(agent, "inline:inline", {}, max_items=2)
     async with Runtime() as runtime:
         await runtime.start(agent)
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(heard) == 3)
+        await eventually(lambda: len(recorder) == 3)
         space = memory.space(await runtime.state("a"), "inline:inline")
         assert space is not None
-        assert plain(space.data) == {"a": 1, "b": 1}
+        assert to_plain(space.data) == {"a": 1, "b": 1}
         assert (space.max_items, space.rev > 0) == (2, True)
-    assert [data["status"] for data in heard.data] == ["ok", "error", "ok"]
-    assert heard.data[1]["meta"]["provider"] == "inline"
+    assert [data["status"] for data in recorder.data] == ["ok", "error", "ok"]
+    assert recorder.data[1]["meta"]["provider"] == "inline"
 
 
 @pytest.mark.parametrize("name", ["world", "tasks"])
-async def test_no_action_can_take_the_built_in_spaces_away(name: str, errors: Errors) -> None:
+async def test_no_action_can_take_the_built_in_spaces_away(name: str, errors: ErrorRecorder) -> None:
     """Other spaces can be deleted; world and tasks stay."""
 
     def remove(ctx: Context) -> Any:
@@ -216,19 +222,21 @@ async def test_no_action_can_take_the_built_in_spaces_away(name: str, errors: Er
         assert name in errors.messages
 
 
-async def test_what_is_kept_inline_has_a_space_that_collides_with_nobodys(heard: Heard) -> None:
+async def test_what_is_kept_inline_has_a_space_that_collides_with_nobodys(recorder: SignalRecorder) -> None:
     """Each alias its own, beside a space of the same name that a plugin has."""
     asked = [
         MemoryUpsert(provider=alias, request_id=alias, items=[{"key": "k", "value": alias}])
         for alias in ("notes", "world", "tasks")
     ]
-    agent = memory.ensure_space(an_agent("a", {"go": asks_for(*asked), RESULT: heard}), "notes", {"own": 1})
+    agent = memory.ensure_space(
+        an_agent("a", {"go": action_returning(*asked), RESULT: recorder}), "notes", {"own": 1}
+    )
     async with Runtime(providers={"notes": "inline", "world": "inline", "tasks": "inline"}) as runtime:
         await runtime.start(agent)
         await runtime.call("a", sig("go"))
-        await eventually(lambda: len(heard) == 3)
+        await eventually(lambda: len(recorder) == 3)
         after = await runtime.state("a")
-    assert plain(memory.space(after, "notes").data) == {"own": 1}  # type: ignore[union-attr]
-    assert plain(memory.space(after, "world").data) == {}  # type: ignore[union-attr]
+    assert to_plain(memory.space(after, "notes").data) == {"own": 1}  # type: ignore[union-attr]
+    assert to_plain(memory.space(after, "world").data) == {}  # type: ignore[union-attr]
     for alias in ("notes", "world", "tasks"):
-        assert plain(memory.space(after, f"inline:{alias}").data) == {"k": alias}  # type: ignore[union-attr]
+        assert to_plain(memory.space(after, f"inline:{alias}").data) == {"k": alias}  # type: ignore[union-attr]

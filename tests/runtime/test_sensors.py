@@ -8,16 +8,16 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
-    Watched,
+    ErrorRecorder,
+    GatedCheckpointStore,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    noting,
-    plain,
+    note_data,
     sig,
+    to_plain,
 )
 
 from omoide.directives import Spawn, StartSensor, StopChild, StopSensor
@@ -36,7 +36,7 @@ class Readings:
 
     async def sense(self, config: Any) -> AsyncGenerator[Any]:
         """Yield."""
-        self.configs.append(plain(config))
+        self.configs.append(to_plain(config))
         try:
             async with self._receive.clone() as readings:
                 async for reading in readings:
@@ -58,50 +58,59 @@ def readings() -> Any:
     made.close()
 
 
-START = asks_for(StartSensor(sensor="thermo", tag="roof", config={"unit": "c"}))
-STOP = asks_for(StopSensor(tag="roof"))
+START = action_returning(StartSensor(sensor="thermo", tag="roof", config={"unit": "c"}))
+STOP = action_returning(StopSensor(tag="roof"))
 
 
-def sensing(heard: Any, **more: Any) -> Any:
+def sensor_agent(recorder: Any, **more: Any) -> Any:
     """An agent with a sensor."""
-    return an_agent("a", {"start": START, "stop": STOP, "temp.*": heard, "sensor.thermo": heard, **more})
+    return an_agent(
+        "a", {"start": START, "stop": STOP, "temp.*": recorder, "sensor.thermo": recorder, **more}
+    )
 
 
-async def test_each_signal_of_a_sensor_comes_to_its_agent(readings: Readings, heard: Heard) -> None:
+async def test_each_signal_of_a_sensor_comes_to_its_agent(
+    readings: Readings, recorder: SignalRecorder
+) -> None:
     """In order; what is no signal is wrapped, with the tag of the sensor."""
     async with Runtime(sensors={"thermo": readings.sense}) as runtime:
-        await runtime.start(sensing(heard))
+        await runtime.start(sensor_agent(recorder))
         await runtime.call("a", sig("start"))
         for reading in (sig("temp.high", 30), 21.5, {"deep": [1]}):
             await readings.send.send(reading)
-        await eventually(lambda: len(heard) == 3)
-        assert heard.types == ["temp.high", "sensor.thermo", "sensor.thermo"]
-        assert heard.data[1:] == [{"tag": "roof", "reading": 21.5}, {"tag": "roof", "reading": {"deep": [1]}}]
-        assert heard[1].source == "/omoide/agents/a"
+        await eventually(lambda: len(recorder) == 3)
+        assert recorder.types == ["temp.high", "sensor.thermo", "sensor.thermo"]
+        assert recorder.data[1:] == [
+            {"tag": "roof", "reading": 21.5},
+            {"tag": "roof", "reading": {"deep": [1]}},
+        ]
+        assert recorder[1].source == "/omoide/agents/a"
         assert readings.configs == [{"unit": "c"}]
 
 
-async def test_a_sensor_that_is_stopped_is_closed_and_says_no_more(readings: Readings, heard: Heard) -> None:
+async def test_a_sensor_that_is_stopped_is_closed_and_says_no_more(
+    readings: Readings, recorder: SignalRecorder
+) -> None:
     """It can put away what it holds; the agent goes on without it."""
     async with Runtime(sensors={"thermo": readings.sense}) as runtime:
-        await runtime.start(sensing(heard))
+        await runtime.start(sensor_agent(recorder))
         await runtime.call("a", sig("start"))
         await readings.send.send(sig("temp.one"))
-        await eventually(lambda: heard.types == ["temp.one"])
+        await eventually(lambda: recorder.types == ["temp.one"])
         await runtime.call("a", sig("stop"))
         await eventually(lambda: readings.closed == 1)
         await readings.send.send(sig("temp.two"))
         await anyio.wait_all_tasks_blocked()
-        assert heard.types == ["temp.one"]
+        assert recorder.types == ["temp.one"]
 
 
 async def test_a_tag_is_one_sensors_own_while_it_runs(
-    readings: Readings, errors: Errors, heard: Heard
+    readings: Readings, errors: ErrorRecorder, recorder: SignalRecorder
 ) -> None:
     """Another cannot take it; after it was stopped or has ended by itself it is free, at once."""
-    again = asks_for(StopSensor(tag="roof"), StartSensor(sensor="thermo", tag="roof"))
+    again = action_returning(StopSensor(tag="roof"), StartSensor(sensor="thermo", tag="roof"))
     async with Runtime(sensors={"thermo": readings.sense}) as runtime:
-        await runtime.start(sensing(heard, again=again), on_error=errors)
+        await runtime.start(sensor_agent(recorder, again=again), on_error=errors)
         await runtime.call("a", sig("start"))
         await runtime.call("a", sig("start"))
         assert errors.kinds == ["IdTaken"]
@@ -118,11 +127,13 @@ async def test_a_tag_is_one_sensors_own_while_it_runs(
         assert errors.kinds == ["IdTaken"]
 
 
-async def test_what_cannot_be_started_or_stopped_is_reported(readings: Readings, errors: Errors) -> None:
+async def test_what_cannot_be_started_or_stopped_is_reported(
+    readings: Readings, errors: ErrorRecorder
+) -> None:
     """A sensor or a tag that nobody knows; the message lists those that there are."""
-    unknown = asks_for(StartSensor(sensor="radar", tag="x"))
+    unknown = action_returning(StartSensor(sensor="radar", tag="x"))
     async with Runtime(sensors={"thermo": readings.sense}) as runtime:
-        await runtime.start(sensing(counting, unknown=unknown), on_error=errors)
+        await runtime.start(sensor_agent(count_signals, unknown=unknown), on_error=errors)
         for word in ("unknown", "stop"):
             await runtime.call("a", sig(word))
         assert errors.kinds == ["NotFound", "NotFound"]
@@ -130,25 +141,25 @@ async def test_what_cannot_be_started_or_stopped_is_reported(readings: Readings,
         assert "roof" in errors[1].message
 
 
-async def test_a_sensor_that_fails_is_reported_and_its_tag_is_free(errors: Errors) -> None:
+async def test_a_sensor_that_fails_is_reported_and_its_tag_is_free(errors: ErrorRecorder) -> None:
     """What it said before is there, and the agent goes on."""
 
     async def broken(config: Any) -> AsyncGenerator[Any]:
         yield sig("temp.last")
         raise OSError("no power")
 
-    heard = Heard()
+    recorder = SignalRecorder()
     async with Runtime(sensors={"thermo": broken}) as runtime:
-        await runtime.start(sensing(heard, up=counting), on_error=errors)
+        await runtime.start(sensor_agent(recorder, up=count_signals), on_error=errors)
         for _ in range(2):
             await runtime.call("a", sig("start"))
             await runtime.call("a", sig("up"))
             await eventually(lambda: errors and errors[-1].context == "sensor")
         await eventually(lambda: [(one.context, one.kind) for one in errors] == [("sensor", "OSError")] * 2)
-        assert heard.types == ["temp.last"] * 2
+        assert recorder.types == ["temp.last"] * 2
 
 
-async def test_what_is_no_sensor_is_refused(errors: Errors) -> None:
+async def test_what_is_no_sensor_is_refused(errors: ErrorRecorder) -> None:
     """An async function is, at once; a function that gives something else is, when it is started."""
 
     async def no_generator(config: Any) -> None: ...
@@ -156,12 +167,12 @@ async def test_what_is_no_sensor_is_refused(errors: Errors) -> None:
     with pytest.raises(WrongType, match=r"sensors\.thermo"):
         Runtime(sensors={"thermo": no_generator})
     async with Runtime(sensors={"thermo": lambda config: [1, 2]}) as runtime:
-        await runtime.start(sensing(counting), on_error=errors)
+        await runtime.start(sensor_agent(count_signals), on_error=errors)
         await runtime.call("a", sig("start"))
         await eventually(lambda: errors.kinds == ["WrongType"])
 
 
-async def test_a_sensor_waits_while_the_mailbox_is_full(checkpoints: Watched) -> None:
+async def test_a_sensor_waits_while_the_mailbox_is_full(checkpoints: GatedCheckpointStore) -> None:
     """It is not asked for more than the agent can take, and nothing is lost."""
     checkpoints.gate = anyio.Event()
     asked: list[int] = []
@@ -172,7 +183,7 @@ async def test_a_sensor_waits_while_the_mailbox_is_full(checkpoints: Watched) ->
             yield sig("temp.now", number)
 
     async with Runtime(checkpoint_store=checkpoints, sensors={"thermo": fast}) as runtime:
-        await runtime.start(sensing(noting), mailbox=2, save_every=1)
+        await runtime.start(sensor_agent(note_data), mailbox=2, save_every=1)
         await runtime.cast("a", sig("start"))
         await checkpoints.entered.wait()
         await anyio.wait_all_tasks_blocked()
@@ -180,14 +191,16 @@ async def test_a_sensor_waits_while_the_mailbox_is_full(checkpoints: Watched) ->
         checkpoints.gate.set()
         server = runtime.whereis("a")
         assert server is not None
-        await eventually(lambda: plain(server.agent.state.get("noted")) == [*range(20)])
+        await eventually(lambda: to_plain(server.agent.state.get("noted")) == [*range(20)])
 
 
 @pytest.mark.parametrize("end", ["stop", "crash"])
-async def test_a_sensor_ends_with_the_life_of_its_agent(end: str, readings: Readings, heard: Heard) -> None:
+async def test_a_sensor_ends_with_the_life_of_its_agent(
+    end: str, readings: Readings, recorder: SignalRecorder
+) -> None:
     """Nobody waits for it, and a restart does not bring it back."""
     async with Runtime(sensors={"thermo": readings.sense}) as runtime:
-        await runtime.start(sensing(heard, crash=crash))
+        await runtime.start(sensor_agent(recorder, crash=crash))
         await runtime.call("a", sig("start"))
         await eventually(lambda: readings.configs)
         if end == "stop":
@@ -198,7 +211,7 @@ async def test_a_sensor_ends_with_the_life_of_its_agent(end: str, readings: Read
         await eventually(lambda: readings.closed == 1)
         await readings.send.send(sig("temp.late"))
         await anyio.wait_all_tasks_blocked()
-        assert (heard, len(readings.configs)) == ([], 1)
+        assert (recorder, len(readings.configs)) == ([], 1)
 
 
 # Processes
@@ -214,22 +227,24 @@ class Processes:
 
     async def run(self, config: Any) -> None:
         """Run."""
-        self.running.append(plain(config))
+        self.running.append(to_plain(config))
         try:
             await self.gate.wait()
             if config.get("fails"):
                 raise OSError("out of fuel")
         finally:
-            self.ended.append(plain(config))
+            self.ended.append(to_plain(config))
 
 
 async def test_a_process_runs_beside_the_agent_until_it_is_stopped() -> None:
     """Under its tag, or its own name; the agent does not wait for it in the end."""
     processes = Processes()
     routes = {
-        "go": asks_for(Spawn(target="pump", config={"n": 1}), Spawn(target="pump", config={"n": 2}, tag="b")),
-        "end": asks_for(StopChild(tag="pump")),
-        "up": counting,
+        "go": action_returning(
+            Spawn(target="pump", config={"n": 1}), Spawn(target="pump", config={"n": 2}, tag="b")
+        ),
+        "end": action_returning(StopChild(tag="pump")),
+        "up": count_signals,
     }
     async with Runtime(processes={"pump": processes.run}) as runtime:
         await runtime.start(an_agent("a", routes))
@@ -243,11 +258,11 @@ async def test_a_process_runs_beside_the_agent_until_it_is_stopped() -> None:
         await eventually(lambda: processes.ended == [{"n": 1}, {"n": 2}])
 
 
-async def test_a_process_has_its_tag_while_it_runs_and_no_longer(errors: Errors) -> None:
+async def test_a_process_has_its_tag_while_it_runs_and_no_longer(errors: ErrorRecorder) -> None:
     """Then another can be started under it."""
     processes = Processes()
     async with Runtime(processes={"pump": processes.run}) as runtime:
-        await runtime.start(an_agent("a", {"go": asks_for(Spawn(target="pump"))}), on_error=errors)
+        await runtime.start(an_agent("a", {"go": action_returning(Spawn(target="pump"))}), on_error=errors)
         for _ in range(2):
             await runtime.call("a", sig("go"))
         assert errors.kinds == ["IdTaken"]
@@ -259,13 +274,15 @@ async def test_a_process_has_its_tag_while_it_runs_and_no_longer(errors: Errors)
         assert len(errors) == 1
 
 
-async def test_a_process_that_fails_is_reported_and_harms_nobody(errors: Errors) -> None:
+async def test_a_process_that_fails_is_reported_and_harms_nobody(errors: ErrorRecorder) -> None:
     """Nor does one that nobody knows."""
     processes = Processes()
     processes.gate.set()
     wanted = [Spawn(target="pump", config={"fails": True}), Spawn(target="rocket")]
     async with Runtime(processes={"pump": processes.run}) as runtime:
-        await runtime.start(an_agent("a", {"go": asks_for(*wanted), "up": counting}), on_error=errors)
+        await runtime.start(
+            an_agent("a", {"go": action_returning(*wanted), "up": count_signals}), on_error=errors
+        )
         await runtime.call("a", sig("go"))
         await eventually(lambda: len(errors) == 2)
         assert sorted((one.context, one.kind) for one in errors) == [

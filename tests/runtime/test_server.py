@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.runtime_agents import (
-    Errors,
-    Heard,
+    ErrorRecorder,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
-    ended,
+    count_signals,
     fail,
-    noting,
-    plain,
+    note_data,
     sig,
+    to_plain,
+    wait_until_gone,
 )
 
 from omoide import Agent, Context, Plugin, Signal, action
@@ -45,7 +45,7 @@ from omoide.testing import ManualTiming, eventually
 async def test_call_gives_the_agent_after_the_signal() -> None:
     """Its state holds what the action did, and it is the state that everybody sees."""
     async with Runtime() as runtime:
-        id = await runtime.start(an_agent("a", {"up": counting}))
+        id = await runtime.start(an_agent("a", {"up": count_signals}))
         assert id == "a"
         after = await runtime.call("a", sig("up"))
         assert after.state["count"] == 1
@@ -78,11 +78,11 @@ async def test_call_does_not_wait_for_directives() -> None:
 async def test_casts_are_handled_in_the_order_of_sending() -> None:
     """Without an answer, but none is lost."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"note": noting}))
+        await runtime.start(an_agent("a", {"note": note_data}))
         for number in range(100):
             await runtime.cast("a", sig("note", number))
         after = await runtime.call("a", sig("note", 100))
-        assert plain(after.state["noted"]) == [*range(101)]
+        assert to_plain(after.state["noted"]) == [*range(101)]
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=4), st.integers(1, 3))
@@ -95,7 +95,7 @@ def test_signals_of_each_sender_keep_their_order(senders: list[list[int]], mailb
                 await runtime.cast("a", sig("note", [who, number]))
 
         async with Runtime() as runtime:
-            await runtime.start(an_agent("a", {"note": noting}), mailbox=mailbox)
+            await runtime.start(an_agent("a", {"note": note_data}), mailbox=mailbox)
             async with anyio.create_task_group() as group:
                 for who, numbers in enumerate(senders):
                     group.start_soon(send, who, numbers)
@@ -118,7 +118,7 @@ async def test_calls_at_the_same_time_get_each_their_own_agent() -> None:
         async def ask() -> None:
             seen.append((await runtime.call("a", sig("up"))).state["count"])
 
-        await runtime.start(an_agent("a", {"up": counting}))
+        await runtime.start(an_agent("a", {"up": count_signals}))
         async with anyio.create_task_group() as group:
             for _ in range(20):
                 group.start_soon(ask)
@@ -152,7 +152,7 @@ async def test_who_does_not_live_cannot_be_asked(what: str) -> None:
 
 async def test_an_agent_may_live_under_another_id() -> None:
     """One value, two lives, which know nothing of each other."""
-    agent = an_agent("a", {"up": counting})
+    agent = an_agent("a", {"up": count_signals})
     async with Runtime() as runtime:
         assert await runtime.start(agent) == "a"
         assert await runtime.start(agent, id="b") == "b"
@@ -186,7 +186,7 @@ async def test_what_cannot_be_started_is_refused() -> None:
 async def test_what_is_no_signal_is_refused(wrong: Any) -> None:
     """Before anything is accepted."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"up": counting}))
+        await runtime.start(an_agent("a", {"up": count_signals}))
         for ask in (runtime.call, runtime.cast):
             with pytest.raises(WrongType, match="signal"):
                 await ask("a", wrong)
@@ -198,10 +198,10 @@ async def test_what_is_no_signal_is_refused(wrong: Any) -> None:
 # What has no route, and what fails
 
 
-async def test_a_signal_without_a_route_names_itself_and_the_routes(errors: Errors) -> None:
+async def test_a_signal_without_a_route_names_itself_and_the_routes(errors: ErrorRecorder) -> None:
     """Who calls gets the error; the policy is told as well; the agent goes on."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"up": counting, "x.*": counting}), on_error=errors)
+        await runtime.start(an_agent("a", {"up": count_signals, "x.*": count_signals}), on_error=errors)
         with pytest.raises(Unrouted) as caught:
             await runtime.call("a", sig("down"))
         for word in ("down", "up", "x.*", "'a'"):
@@ -211,10 +211,10 @@ async def test_a_signal_without_a_route_names_itself_and_the_routes(errors: Erro
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
 
 
-async def test_an_action_that_fails_leaves_the_agent_as_it_was(errors: Errors) -> None:
+async def test_an_action_that_fails_leaves_the_agent_as_it_was(errors: ErrorRecorder) -> None:
     """The caller gets that agent, and the policy the error with the action's name."""
     async with Runtime() as runtime:
-        before = an_agent("a", {"fail": fail, "up": counting})
+        before = an_agent("a", {"fail": fail, "up": count_signals})
         await runtime.start(before, on_error=errors)
         after = await runtime.call("a", sig("fail"))
         assert after.state == before.state
@@ -225,7 +225,7 @@ async def test_an_action_that_fails_leaves_the_agent_as_it_was(errors: Errors) -
 # From the signal to the action
 
 
-def looking(handle: Any) -> type[Plugin]:
+def observer_plugin(handle: Any) -> type[Plugin]:
     """A plugin that looks at signals first."""
     return type("Looking", (Plugin,), {"name": "looking", "handle_signal": lambda self, *args: handle(*args)})
 
@@ -237,7 +237,7 @@ async def test_a_plugin_may_put_another_signal_in_place() -> None:
         return sig("up") if signal.type == "old.up" else None
 
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"up": counting}, plugins=[looking(rename)]))
+        await runtime.start(an_agent("a", {"up": count_signals}, plugins=[observer_plugin(rename)]))
         assert (await runtime.call("a", sig("old.up"))).state["count"] == 1
 
 
@@ -245,13 +245,13 @@ async def test_a_plugin_may_choose_the_action_itself() -> None:
     """Then no route is followed, and none is needed."""
     chosen = action(name="chosen")(lambda ctx: {"chosen": True})
     async with Runtime() as runtime:
-        plugin = looking(lambda signal, ctx: chosen)
-        await runtime.start(an_agent("a", {"up": counting}, plugins=[plugin]))
+        plugin = observer_plugin(lambda signal, ctx: chosen)
+        await runtime.start(an_agent("a", {"up": count_signals}, plugins=[plugin]))
         assert (await runtime.call("a", sig("up"))).state.get("count") is None
         assert (await runtime.call("a", sig("nobody.knows"))).state["chosen"] is True
 
 
-async def test_a_plugin_that_fails_ends_the_signal_and_not_the_agent(errors: Errors) -> None:
+async def test_a_plugin_that_fails_ends_the_signal_and_not_the_agent(errors: ErrorRecorder) -> None:
     """The state is as it was, and the policy is told."""
 
     def refuse(signal: Signal, ctx: Context) -> None:
@@ -259,8 +259,8 @@ async def test_a_plugin_that_fails_ends_the_signal_and_not_the_agent(errors: Err
             raise PermissionError("not this one")
 
     async with Runtime() as runtime:
-        plugin = looking(refuse)
-        await runtime.start(an_agent("a", {"*": counting}, plugins=[plugin]), on_error=errors)
+        plugin = observer_plugin(refuse)
+        await runtime.start(an_agent("a", {"*": count_signals}, plugins=[plugin]), on_error=errors)
         assert "count" not in (await runtime.call("a", sig("bad"))).state
         assert [(one.context, one.kind) for one in errors] == [("signal", "PermissionError")]
         assert (await runtime.call("a", sig("good"))).state["count"] == 1
@@ -282,12 +282,12 @@ async def test_all_routes_that_match_are_followed_in_order() -> None:
     async with Runtime() as runtime:
         await runtime.start(an_agent("a", routes=routes, plugins=[plugin], strategy=Routing()))
         after = await runtime.call("a", sig("a.b"))
-        assert plain(after.state["marks"]) == ["high", "strategy", "agent", "plugin", "one", "any"]
+        assert to_plain(after.state["marks"]) == ["high", "strategy", "agent", "plugin", "one", "any"]
 
 
 async def test_a_strategy_is_ticked_by_a_signal_that_is_routed_so() -> None:
     """And what it returns is carried out like any directive."""
-    heard = Heard()
+    recorder = SignalRecorder()
 
     class Ticking(Direct):
         def tick(self, agent: Agent, ctx: Context) -> Any:
@@ -297,12 +297,12 @@ async def test_a_strategy_is_ticked_by_a_signal_that_is_routed_so() -> None:
             return [("tick", ("strategy_tick",))]
 
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"ticked": heard}, strategy=Ticking()))
+        await runtime.start(an_agent("a", {"ticked": recorder}, strategy=Ticking()))
         await runtime.call("a", sig("tick"))
-        await eventually(lambda: heard.types == ["ticked"])
+        await eventually(lambda: recorder.types == ["ticked"])
 
 
-async def test_what_a_strategy_asks_for_at_its_beginning_is_done(heard: Heard) -> None:
+async def test_what_a_strategy_asks_for_at_its_beginning_is_done(recorder: SignalRecorder) -> None:
     """Directives of `init` are carried out when the agent starts to live."""
 
     class Beginning(Direct):
@@ -310,43 +310,43 @@ async def test_what_a_strategy_asks_for_at_its_beginning_is_done(heard: Heard) -
             return agent, [Emit(signal=sig("begun"))]
 
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"begun": heard}, strategy=Beginning()))
-        await eventually(lambda: heard.types == ["begun"])
+        await runtime.start(an_agent("a", {"begun": recorder}, strategy=Beginning()))
+        await eventually(lambda: recorder.types == ["begun"])
 
 
-async def test_a_plugin_hears_what_it_subscribed_to(heard: Heard) -> None:
+async def test_a_plugin_hears_what_it_subscribed_to(recorder: SignalRecorder) -> None:
     """Whatever is published under such a type comes to the agent, until it ends."""
     plugin = type("P", (Plugin,), {"name": "p", "subscriptions": ["news.*"]})
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"news.*": heard}, plugins=[plugin]))
+        await runtime.start(an_agent("a", {"news.*": recorder}, plugins=[plugin]))
         await anyio.wait_all_tasks_blocked()
         await runtime.publish(sig("news.one"))
         await runtime.publish(sig("weather.two"))
-        await eventually(lambda: heard.types == ["news.one"])
+        await eventually(lambda: recorder.types == ["news.one"])
         await runtime.stop("a")
         await runtime.publish(sig("news.three"))
-        assert heard.types == ["news.one"]
+        assert recorder.types == ["news.one"]
 
 
-async def test_a_plugin_is_told_what_it_scheduled(heard: Heard) -> None:
+async def test_a_plugin_is_told_what_it_scheduled(recorder: SignalRecorder) -> None:
     """At the times of its cron lines."""
     plugin = type("P", (Plugin,), {"name": "p", "schedules": [("* * * * *", sig("minute"))]})
     timing = ManualTiming(0)
     async with Runtime(timing=timing) as runtime:
-        await runtime.start(an_agent("a", {"minute": heard}, plugins=[plugin]))
+        await runtime.start(an_agent("a", {"minute": recorder}, plugins=[plugin]))
         await timing.advance(180_000)
-        assert heard.types == ["minute"] * 3
+        assert recorder.types == ["minute"] * 3
 
 
 # Agents among themselves
 
 
-async def test_an_agent_that_never_rests_leaves_others_their_turn(heard: Heard) -> None:
+async def test_an_agent_that_never_rests_leaves_others_their_turn(recorder: SignalRecorder) -> None:
     """One that tells itself something again and again does not hold up anybody else."""
-    busy = an_agent("busy", {"again": asks_for(Emit(signal=sig("again")))})
+    busy = an_agent("busy", {"again": action_returning(Emit(signal=sig("again")))})
     async with Runtime() as runtime:
         await runtime.start(busy)
-        await runtime.start(an_agent("other", {"up": counting}))
+        await runtime.start(an_agent("other", {"up": count_signals}))
         await runtime.cast("busy", sig("again"))
         with anyio.fail_after(5):
             for _ in range(10):
@@ -356,9 +356,9 @@ async def test_an_agent_that_never_rests_leaves_others_their_turn(heard: Heard) 
         assert [drop.agent_id for drop in runtime.dropped_signals] == ["busy"]
 
 
-async def test_the_terms_of_a_runtime_go_for_all_its_agents(errors: Errors) -> None:
+async def test_the_terms_of_a_runtime_go_for_all_its_agents(errors: ErrorRecorder) -> None:
     """Unless one is started with others."""
-    own = Errors()
+    own = ErrorRecorder()
     async with Runtime(agent_options={"on_error": errors, "mailbox": 7}) as runtime:
         await runtime.start(an_agent("a", {"fail": fail}))
         await runtime.start(an_agent("b", {"fail": fail}), on_error=own)
@@ -372,39 +372,41 @@ async def test_the_terms_of_a_runtime_go_for_all_its_agents(errors: Errors) -> N
     assert Runtime(agent_options=AgentOptions(mailbox=3)).agent_options.mailbox == 3
 
 
-async def test_stopping_lets_an_agent_finish(heard: Heard) -> None:
+async def test_stopping_lets_an_agent_finish(recorder: SignalRecorder) -> None:
     """What it accepted is handled first, and what it asked for is done."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"go": asks_for(Emit(signal=sig("done"))), "done": heard}))
+        await runtime.start(
+            an_agent("a", {"go": action_returning(Emit(signal=sig("done"))), "done": recorder})
+        )
         for _ in range(50):
             await runtime.cast("a", sig("go"))
         await runtime.stop("a")
-        assert len(heard) == 50
+        assert len(recorder) == 50
         assert len(runtime.dropped_signals) == 0
 
 
 async def test_an_agent_that_ends_itself_answers_the_last_call() -> None:
     """The caller gets the agent, and afterwards nobody is there."""
     async with Runtime() as runtime:
-        await runtime.start(an_agent("a", {"up": counting}))
+        await runtime.start(an_agent("a", {"up": count_signals}))
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
         assert (await runtime.call("a", sig("jido.agent.stop"))).state["count"] == 1
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         with pytest.raises(NotRunning):
             await runtime.call("a", sig("up"))
 
 
-async def test_a_message_for_later_is_for_the_agent_that_asked(heard: Heard) -> None:
+async def test_a_message_for_later_is_for_the_agent_that_asked(recorder: SignalRecorder) -> None:
     """An agent that is gone by then is told nothing, also where another has its id now."""
     timing = ManualTiming(0)
-    first = an_agent("a", {"go": asks_for(Schedule(delay_ms=100, message=sig("late")))})
+    first = an_agent("a", {"go": action_returning(Schedule(delay_ms=100, message=sig("late")))})
     async with Runtime(timing=timing) as runtime:
         await runtime.start(first)
         await runtime.call("a", sig("go"))
         await runtime.stop("a")
-        await runtime.start(an_agent("a", {"late": heard}))
+        await runtime.start(an_agent("a", {"late": recorder}))
         await timing.advance(1_000)
-        assert heard == []
+        assert recorder == []
 
 
 async def test_a_runtime_that_cannot_begin_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class World:
             self.accepted.append(signal.id)
 
 
-async def lived(senders: Sequence[Sequence[Step]], terms: dict[str, Any]) -> World:
+async def run_steps(senders: Sequence[Sequence[Step]], terms: dict[str, Any]) -> World:
     """What there is to see once everybody is done."""
     async with Runtime(shutdown_timeout=5) as runtime:
         world = World(runtime, terms)
@@ -182,4 +182,4 @@ def test_every_accepted_signal_is_handled_once_in_order_or_reported(
     senders: list[list[Step]], terms: dict[str, Any]
 ) -> None:
     """While the process lives; and what was refused was never handled."""
-    check(anyio.run(lived, senders, terms), senders)
+    check(anyio.run(run_steps, senders, terms), senders)

@@ -12,16 +12,23 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.session_pools import MANUAL, START, Gate, contents, die, failing, living, noted
-from tests.support.sessions import KINDS, Watched, a_spec, lines, talk, talker
+from tests.support.session_pools import (
+    MANUAL,
+    START,
+    Gate,
+    cancel_background,
+    contents,
+    fail_on,
+    make_pool,
+    note_framework,
+)
+from tests.support.sessions import KINDS, WatchedStore, a_spec, echo_conversation, lines, talker
 
-from omoide import clock
-from omoide.core.entry import Scope
+from omoide import Scope, clock
 from omoide.errors import GaveUp, Invalid, RestoreFailed, TooManyAgents
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session, sessions
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document
+from omoide.stores import Document, open_store
 from omoide.testing import FrozenClock, ScriptedModel
 
 
@@ -34,10 +41,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+async def watched_store(tmp_path: Path) -> AsyncIterator[WatchedStore]:
     """A store in a file whose operations can be made to wait or to fail."""
     async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as opened:
-        yield Watched(opened)
+        yield WatchedStore(opened)
 
 
 # Idle
@@ -46,9 +53,9 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 async def test_what_nobody_uses_is_closed(store: Any) -> None:
     """After the time that is set, with its final promotion; whoever asks for it or talks to it uses it."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(store, idle_ms=1_000)
+        conversations = make_pool(store, idle_ms=1_000)
         kept = {id: await conversations.get(id, MANUAL) for id in ("asked", "idle", "talked")}
-        noted(kept["idle"])
+        note_framework(kept["idle"])
         now.advance(999)
         assert await conversations.sweep() == []
         await kept["talked"].chat("hello")
@@ -65,7 +72,7 @@ async def test_what_nobody_uses_is_closed(store: Any) -> None:
 
 async def test_without_a_time_nothing_is_idle(store: Any) -> None:
     """Then sessions live until they are closed."""
-    async with living(store) as conversations:
+    async with make_pool(store) as conversations:
         await conversations.get("s1", MANUAL)
         assert await conversations.sweep(clock.now() + 10**9) == []
         assert conversations.ids() == ["s1"]
@@ -74,9 +81,9 @@ async def test_without_a_time_nothing_is_idle(store: Any) -> None:
 async def test_sweeping_forgets_what_is_over(store: Any) -> None:
     """Nothing is held of sessions that others closed, nor of deaths that were long ago."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(store, restart_window_ms=1_000)
+        conversations = make_pool(store, restart_window_ms=1_000)
         for at in range(5):
-            await die(await conversations.get(f"s{at}", MANUAL))
+            await cancel_background(await conversations.get(f"s{at}", MANUAL))
             await (await conversations.get(f"s{at}")).close()
         assert (len(conversations._slots), len(conversations._crashes)) == (5, 5)
         now.advance(1_000)
@@ -87,7 +94,7 @@ async def test_sweeping_forgets_what_is_over(store: Any) -> None:
 async def test_a_running_turn_is_not_idle(store: Any) -> None:
     """However long it takes."""
     gate = Gate()
-    async with living(store, idle_ms=1, llm=gate) as conversations:
+    async with make_pool(store, idle_ms=1, llm=gate) as conversations:
         session = await conversations.get("s1", MANUAL)
         async with anyio.create_task_group() as group:
             group.start_soon(session.chat, "hello")
@@ -101,7 +108,7 @@ async def test_a_running_turn_is_not_idle(store: Any) -> None:
 async def test_what_is_held_is_not_idle(store: Any) -> None:
     """As long as one of those who hold it does, and it counts as used when they let go."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(store, idle_ms=1_000)
+        conversations = make_pool(store, idle_ms=1_000)
         async with conversations.acquire("s1", MANUAL) as session:
             async with conversations.acquire("s1") as again:
                 assert again is session
@@ -123,7 +130,7 @@ async def test_a_session_that_is_left_for_dead_is_not_busy(store: Any) -> None:
         Document(kind="session", id="s1", agent_id="ada", session_id="s1", body=crashed),
         expected_rev=document.rev,
     )
-    conversations = living(store, idle_ms=1)
+    conversations = make_pool(store, idle_ms=1)
     assert (await conversations.get("s1")).status == "running"
     assert header.status == "new"
     assert await conversations.sweep(clock.now() + 10**9) == ["s1"]
@@ -132,9 +139,9 @@ async def test_a_session_that_is_left_for_dead_is_not_busy(store: Any) -> None:
 async def test_what_runs_elsewhere_is_left_alone(store: Any) -> None:
     """While another program has a turn in it, an idle session stays as it is, and that is no failure."""
     gate = Gate()
-    conversations = living(store, idle_ms=1)
+    conversations = make_pool(store, idle_ms=1)
     session = await conversations.get("s1", MANUAL)
-    noted(session)
+    note_framework(session)
     elsewhere = await Session.load("s1", MANUAL, store=store, llm=gate)
     later = clock.now() + 10**9
     async with anyio.create_task_group() as group:
@@ -147,25 +154,25 @@ async def test_what_runs_elsewhere_is_left_alone(store: Any) -> None:
     assert await contents(store) == ["framework: Phoenix of s1"]
 
 
-async def test_what_cannot_be_saved_stays_until_it_can(watched: Watched) -> None:
+async def test_what_cannot_be_saved_stays_until_it_can(watched_store: WatchedStore) -> None:
     """An idle session that a store does not take now is tried again, and others are closed meanwhile."""
-    conversations = living(watched, idle_ms=1)
+    conversations = make_pool(watched_store, idle_ms=1)
     for id in ("s1", "s2"):
-        noted(await conversations.get(id, MANUAL))
+        note_framework(await conversations.get(id, MANUAL))
     later = clock.now() + 10**9
-    watched.before = failing("save notes", "s1")
+    watched_store.before = fail_on("save notes", "s1")
     assert await conversations.sweep(later) == ["s2"]
     assert (conversations.ids(), conversations.failures) == (["s1"], {("default", "s1"): "RuntimeError"})
-    watched.before = None
+    watched_store.before = None
     assert await conversations.sweep(later) == ["s1"]
     assert conversations.failures == {}
-    assert await contents(watched) == ["framework: Phoenix of s1", "framework: Phoenix of s2"]
+    assert await contents(watched_store) == ["framework: Phoenix of s1", "framework: Phoenix of s2"]
 
 
-async def test_who_comes_while_it_is_put_away_can_talk(watched: Watched) -> None:
+async def test_who_comes_while_it_is_put_away_can_talk(watched_store: WatchedStore) -> None:
     """A session that somebody asks for while it is closed for being idle is there again, and not busy."""
-    conversations = living(watched, idle_ms=1)
-    noted(await conversations.get("s1", MANUAL))
+    conversations = make_pool(watched_store, idle_ms=1)
+    note_framework(await conversations.get("s1", MANUAL))
     answers: list[str] = []
 
     async def come() -> None:
@@ -174,12 +181,12 @@ async def test_who_comes_while_it_is_put_away_can_talk(watched: Watched) -> None
     async with anyio.create_task_group() as group:
 
         async def before(name: str, args: Any) -> None:
-            if name == "claim" and watched.calls.count("claim") == 1:
+            if name == "claim" and watched_store.calls.count("claim") == 1:
                 group.start_soon(come)
                 for _ in range(20):
                     await anyio.lowlevel.checkpoint()
 
-        watched.before, watched.calls = before, []
+        watched_store.before, watched_store.calls = before, []
         assert await conversations.sweep(clock.now() + 10**6) == ["s1"]
     assert answers == ["You said hello"]
     await conversations.close()
@@ -187,20 +194,20 @@ async def test_who_comes_while_it_is_put_away_can_talk(watched: Watched) -> None
 
 async def test_a_listener_cannot_ask_for_the_session_that_tells_it(store: Any) -> None:
     """While the session is closed that would be waiting for oneself: it is refused, and nothing hangs."""
-    conversations = living(store, idle_ms=1)
-    heard: list[str] = []
+    conversations = make_pool(store, idle_ms=1)
+    recorder: list[str] = []
 
     async def listen(signal: Any) -> None:
         await conversations.close("s1")
         try:
             await conversations.get("s1")
         except Invalid as error:
-            heard.append(error.problem)
+            recorder.append(error.problem)
 
-    noted(await conversations.get("s1", MANUAL, on_signal=listen))
+    note_framework(await conversations.get("s1", MANUAL, on_signal=listen))
     with anyio.fail_after(20):
         await conversations.close("s1")
-    assert set(heard) == {"'s1' is being closed"}
+    assert set(recorder) == {"'s1' is being closed"}
     assert await contents(store) == ["framework: Phoenix of s1"]
 
 
@@ -209,7 +216,7 @@ async def test_a_listener_cannot_ask_for_the_session_that_tells_it(store: Any) -
 
 async def test_what_was_closed_by_others_is_opened_anew(store: Any) -> None:
     """As often as they like, with the spec and the options that it had."""
-    async with living(store, max_restarts=0) as conversations:
+    async with make_pool(store, max_restarts=0) as conversations:
         model = ScriptedModel("a", "b", "c", "d", "e")
         seen = []
         for at in range(5):
@@ -227,19 +234,19 @@ async def test_what_was_closed_by_others_is_opened_anew(store: Any) -> None:
 
 async def test_a_session_that_died_is_opened_anew(store: Any) -> None:
     """What it held is kept, and what was said goes on."""
-    async with living(store) as conversations:
+    async with make_pool(store) as conversations:
         old = await conversations.get("s1", MANUAL)
         await old.chat("one")
         old.context.put("current_task", "living")
         other = await conversations.get("s2", MANUAL)
-        await die(old)
+        await cancel_background(old)
         assert conversations.find("s1") is None
         assert conversations.ids() == ["s2"]
         new = await conversations.get("s1")
         assert new is not old
         assert new.context.to_dict() == {"current_task": "living"}
         await new.chat("two")
-        assert lines(new.thread.entries) == talk("one", "two")
+        assert lines(new.thread.entries) == echo_conversation("one", "two")
         assert new.notices == ()
         assert conversations.find("s2") is other
 
@@ -247,9 +254,9 @@ async def test_a_session_that_died_is_opened_anew(store: Any) -> None:
 @pytest.mark.parametrize("off_record", [False, True])
 async def test_a_session_that_died_has_its_own_options_again(store: Any, off_record: bool) -> None:
     """Its memory stays in the store it was in, or off, and a model may be named by either name."""
-    async with open_store("memory://", embedder="none") as other, living(store) as conversations:
+    async with open_store("memory://", embedder="none") as other, make_pool(store) as conversations:
         spec, own = a_spec(memory={"capture": "conversation"}), None if off_record else other
-        await die(await conversations.get("s1", spec, memory_store=own))
+        await cancel_background(await conversations.get("s1", spec, memory_store=own))
         session = await conversations.get("s1", llm=talker())
         await session.chat("hello")
         assert await contents(store) == []
@@ -259,12 +266,12 @@ async def test_a_session_that_died_has_its_own_options_again(store: Any, off_rec
 async def test_a_session_that_died_in_a_turn_finishes_it(store: Any) -> None:
     """Whoever asks for it meanwhile gets the one that is running; only then is it opened anew."""
     gate = Gate()
-    async with living(store, llm=gate) as conversations:
+    async with make_pool(store, llm=gate) as conversations:
         session = await conversations.get("s1", MANUAL)
         async with anyio.create_task_group() as group:
             group.start_soon(session.chat, "hello")
             await gate.asked.wait()
-            await die(session)
+            await cancel_background(session)
             assert await conversations.get("s1") is session
             gate.open.set()
         new = await conversations.get("s1")
@@ -277,7 +284,7 @@ async def test_too_many_deaths_are_not_followed_by_another_life(
 ) -> None:
     """The error says what it died of; others live, and after a while, or when it was closed, it may again."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(
+        conversations = make_pool(
             store, max_restarts=2, restart_window_ms=1_000, promotion=PromotionPolicy(every_ms=1)
         )
         other = await conversations.get("s2", MANUAL)
@@ -299,9 +306,9 @@ async def test_too_many_deaths_are_not_followed_by_another_life(
 async def test_deaths_that_are_long_ago_do_not_count(store: Any) -> None:
     """A session may die as often as it likes, if only seldom enough."""
     with clock.override(FrozenClock(START)) as now:
-        async with living(store, max_restarts=2, restart_window_ms=1_000) as conversations:
+        async with make_pool(store, max_restarts=2, restart_window_ms=1_000) as conversations:
             for _ in range(6):
-                await die(await conversations.get("s1", MANUAL))
+                await cancel_background(await conversations.get("s1", MANUAL))
                 now.advance(501)
             await conversations.get("s1")
 
@@ -309,9 +316,9 @@ async def test_deaths_that_are_long_ago_do_not_count(store: Any) -> None:
 async def test_closing_forgives(store: Any) -> None:
     """Whoever closes a session that was given up may open it at once."""
     with clock.override(FrozenClock(START)):
-        async with living(store, max_restarts=0) as conversations:
+        async with make_pool(store, max_restarts=0) as conversations:
             for closing in ("s1", None):
-                await die(await conversations.get("s1", MANUAL))
+                await cancel_background(await conversations.get("s1", MANUAL))
                 with pytest.raises(GaveUp):
                     await conversations.get("s1", MANUAL)
                 await conversations.close(closing)
@@ -337,7 +344,7 @@ async def test_a_session_that_cannot_be_opened_harms_no_other(store: Any) -> Non
     fields: dict[str, Any] = {"kind": "session", "id": "bad", "agent_id": "ada", "session_id": "bad"}
     broken = await store.save(Document(**fields, body={"schema_version": 99}), expected_rev=document.rev)
     errors: list[Exception] = []
-    async with living(store, limit=8) as conversations:
+    async with make_pool(store, limit=8) as conversations:
 
         async def ask(id: str) -> None:
             try:
@@ -355,9 +362,9 @@ async def test_a_session_that_cannot_be_opened_harms_no_other(store: Any) -> Non
         assert (await conversations.get("bad")).status == "new"
 
 
-async def test_who_stops_waiting_for_an_opening_takes_nothing_along(watched: Watched) -> None:
+async def test_who_stops_waiting_for_an_opening_takes_nothing_along(watched_store: WatchedStore) -> None:
     """Where the one that opens it is cancelled, the next in line opens it."""
-    conversations = living(watched)
+    conversations = make_pool(watched_store)
     begun, may_go = anyio.Event(), anyio.Event()
 
     async def before(name: str, args: Any) -> None:
@@ -365,7 +372,7 @@ async def test_who_stops_waiting_for_an_opening_takes_nothing_along(watched: Wat
             begun.set()
             await may_go.wait()
 
-    watched.before = before
+    watched_store.before = before
     got: list[Session] = []
 
     async def ask() -> None:
@@ -389,9 +396,9 @@ async def test_who_stops_waiting_for_an_opening_takes_nothing_along(watched: Wat
 async def test_with_a_limit_the_longest_unused_is_closed(store: Any) -> None:
     """With its final promotion; there are never more at once."""
     with clock.override(FrozenClock(START)) as now:
-        conversations = living(store, limit=3)
+        conversations = make_pool(store, limit=3)
         for at in range(3):
-            noted(await conversations.get(f"s{at}", MANUAL))
+            note_framework(await conversations.get(f"s{at}", MANUAL))
             now.advance(10)
         await conversations.get("s0")
         now.advance(10)
@@ -406,7 +413,7 @@ async def test_with_a_limit_the_longest_unused_is_closed(store: Any) -> None:
 async def test_what_is_in_use_makes_no_room(store: Any) -> None:
     """Where each session runs a turn or is held, a new one is refused; those that live are still found."""
     gate = Gate()
-    async with living(store, limit=2) as conversations:
+    async with make_pool(store, limit=2) as conversations:
         async with conversations.acquire("held", MANUAL), anyio.create_task_group() as group:
             session = await conversations.get("talking", MANUAL, llm=gate)
             group.start_soon(session.chat, "hello")
@@ -422,7 +429,7 @@ async def test_what_is_in_use_makes_no_room(store: Any) -> None:
 
 async def test_what_others_closed_makes_room(store: Any) -> None:
     """It does not count any more, and nothing else is closed for it."""
-    async with living(store, limit=2) as conversations:
+    async with make_pool(store, limit=2) as conversations:
         first = await conversations.get("s1", MANUAL)
         second = await conversations.get("s2", MANUAL)
         await second.close()
@@ -430,25 +437,27 @@ async def test_what_others_closed_makes_room(store: Any) -> None:
         assert conversations.find("s1") is first
 
 
-async def test_a_session_that_cannot_be_saved_is_not_given_up_for_another(watched: Watched) -> None:
+async def test_a_session_that_cannot_be_saved_is_not_given_up_for_another(
+    watched_store: WatchedStore,
+) -> None:
     """The next one makes room in its place; where there is none, the new one is refused."""
-    conversations = living(watched, limit=2)
+    conversations = make_pool(watched_store, limit=2)
     for id in ("s1", "s2"):
-        noted(await conversations.get(id, MANUAL))
-    watched.before = failing("save notes", "s1", "s2")
+        note_framework(await conversations.get(id, MANUAL))
+    watched_store.before = fail_on("save notes", "s1", "s2")
     with pytest.raises(TooManyAgents):
         await conversations.get("s3", MANUAL)
-    watched.before = failing("save notes", "s1")
+    watched_store.before = fail_on("save notes", "s1")
     await conversations.get("s3", MANUAL)
     assert conversations.ids() == ["s1", "s3"]
-    watched.before = None
+    watched_store.before = None
     await conversations.close()
-    assert await contents(watched) == ["framework: Phoenix of s1", "framework: Phoenix of s2"]
+    assert await contents(watched_store) == ["framework: Phoenix of s1", "framework: Phoenix of s2"]
 
 
 async def test_many_sessions_in_little_room(store: Any) -> None:
     """Callers of many sessions at once are served a few at a time, and what ended leaves nothing behind."""
-    conversations = living(store, limit=8)
+    conversations = make_pool(store, limit=8)
     refs: list[weakref.ref[Session]] = []
     most = 0
 

@@ -9,13 +9,13 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.sessions import a_spec, lines, talk, talker
+from tests.support.sessions import a_spec, echo_conversation, lines, talker
 
 from omoide import clock
 from omoide.errors import GaveUp
 from omoide.runtime import SessionPool
 from omoide.sessions import Session
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 IDLE = 1_000
@@ -52,7 +52,7 @@ class Table:
             assert self.used.pop(gone[0]) == first, "the longest unused makes room"
         self.used[id] = self.now.at
         assert before in (None, session)
-        assert lines(session.thread.entries) == talk(*self.said.get(id, []))
+        assert lines(session.thread.entries) == echo_conversation(*self.said.get(id, []))
         assert session.context.peek("current_task") == self.notes.get(id)
         return session
 
@@ -139,7 +139,7 @@ async def test_sessions_come_and_go_and_lose_nothing(steps: list[tuple[str, Any]
             await conversations.close()
             for id, said in table.said.items():
                 session = await Session.load(id, SPEC, store=store)
-                assert lines(session.thread.entries) == talk(*said)
+                assert lines(session.thread.entries) == echo_conversation(*said)
 
 
 @given(restarts=st.integers(0, 4), pauses=st.lists(st.integers(0, 400), max_size=12))

@@ -8,14 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 
-from omoide import clock, verbs
-from omoide.core.entry import Scope
+from omoide import Scope, clock, verbs
 from omoide.errors import Invalid, StoreFailed, WrongType
 from omoide.runtime.providers import ProviderFailure, ProviderResult, StoreProvider
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.factory import open_store
+from omoide.stores import AsyncStore, open_store
 from omoide.testing import FrozenClock, HashEmbedder
 
 ADA = {"agent_id": "ada"}
@@ -42,7 +40,7 @@ async def value(provider: StoreProvider, key: str, opts: dict[str, Any]) -> Any:
     return answer.value if isinstance(answer, ProviderResult) else answer.reason
 
 
-async def found(provider: StoreProvider, opts: dict[str, Any], **query: Any) -> list[dict[str, Any]]:
+async def query_records(provider: StoreProvider, opts: dict[str, Any], **query: Any) -> list[dict[str, Any]]:
     """What a question finds."""
     answer = await provider.query(None, query, opts)
     assert isinstance(answer, ProviderResult), answer
@@ -58,7 +56,7 @@ async def test_two_agents_can_use_the_same_key(store: AsyncStore) -> None:
     assert (await value(provider, "drink", ADA), await value(provider, "drink", BOB)) == ("tea", "coffee")
     await provider.delete(None, "drink", {**BOB, "erase": True})
     assert (await value(provider, "drink", ADA), await value(provider, "drink", BOB)) == ("tea", "not_found")
-    assert await found(provider, BOB, text="tea") == []
+    assert await query_records(provider, BOB, text="tea") == []
 
 
 async def test_an_index_is_a_part_of_an_agents_memory(store: AsyncStore) -> None:
@@ -70,10 +68,10 @@ async def test_an_index_is_a_part_of_an_agents_memory(store: AsyncStore) -> None
     assert await value(provider, "drink", one) == "green tea"
     assert await value(provider, "drink", two) == "black tea"
     assert await value(provider, "drink", ADA) == "not_found"
-    assert [(hit["key"], hit["value"]) for hit in await found(provider, one, text="tea")] == [
+    assert [(hit["key"], hit["value"]) for hit in await query_records(provider, one, text="tea")] == [
         ("drink", "green tea")
     ]
-    everything = await found(provider, ADA, text="tea")
+    everything = await query_records(provider, ADA, text="tea")
     assert {hit["value"] for hit in everything} == {"green tea", "black tea"}
     for hit in everything:  # from here they are not called "drink", and the key given does lead to them
         assert await value(provider, hit["key"], ADA) == hit["value"]
@@ -87,7 +85,7 @@ async def test_options_cannot_leave_the_scope_that_was_configured(store: AsyncSt
     await provider.put(None, "drink", "tea", outside)
     (entry,) = await store.list_entries(Scope(namespace="ours"))
     assert (entry.agent_id, entry.session_id, entry.project_id) == ("ada", "s", None)
-    assert [hit["value"] for hit in await found(provider, outside, text="tea")] == ["tea"]
+    assert [hit["value"] for hit in await query_records(provider, outside, text="tea")] == ["tea"]
     for method, args in (
         ("put", ("k", 1)),
         ("get", ("k",)),
@@ -120,7 +118,7 @@ async def test_the_best_answer_comes_first_with_its_score(store: AsyncStore) -> 
     await provider.put(None, "a", "The harbour lights are lit at night.", ADA)
     await provider.put(None, "b", {"city": "Oslo", "harbour": True}, ADA)
     await provider.put(None, "c", "Kettle and cups.", ADA)
-    hits = await found(provider, ADA, text="harbour lights at night", top_k=2)
+    hits = await query_records(provider, ADA, text="harbour lights at night", top_k=2)
     assert [hit["key"] for hit in hits] == ["a", "b"]
     assert hits[0]["score"] > hits[1]["score"]
     assert hits[1]["value"] == {"city": "Oslo", "harbour": True}
@@ -132,13 +130,13 @@ async def test_a_question_can_be_narrowed(store: AsyncStore) -> None:
     facts, notes = StoreProvider(store, type="fact", tags=("a",)), StoreProvider(store, tags=("b",))
     await facts.put(None, "f", "Tea is hot.", ADA)
     await notes.put(None, "n", "Tea is green.", ADA)
-    assert [hit["key"] for hit in await found(facts, ADA, text="tea")] == ["f"]
-    assert [hit["key"] for hit in await found(notes, ADA, text="tea")] == ["n"]
+    assert [hit["key"] for hit in await query_records(facts, ADA, text="tea")] == ["f"]
+    assert [hit["key"] for hit in await query_records(notes, ADA, text="tea")] == ["n"]
     plain = StoreProvider(store)
-    assert len(await found(plain, ADA, text="tea")) == 2
-    assert [hit["key"] for hit in await found(plain, ADA, text="tea", type="fact")] == ["f"]
-    assert [hit["key"] for hit in await found(plain, ADA, text="tea", tags=["b"])] == ["n"]
-    assert await found(plain, ADA, text="tea", tags=["a", "b"]) == []
+    assert len(await query_records(plain, ADA, text="tea")) == 2
+    assert [hit["key"] for hit in await query_records(plain, ADA, text="tea", type="fact")] == ["f"]
+    assert [hit["key"] for hit in await query_records(plain, ADA, text="tea", tags=["b"])] == ["n"]
+    assert await query_records(plain, ADA, text="tea", tags=["a", "b"]) == []
     for wrong in (
         {},
         {"text": ""},
@@ -179,7 +177,7 @@ async def test_memories_that_came_another_way_are_found_by_their_ids(store: Asyn
     provider, scope = StoreProvider(store), Scope(agent_id="ada")
     fields: Any = {"metadata": {"key": "tea", "value": "forged"}}
     id = (await verbs.remember(store, "Ada drinks tea.", scope, **fields)).id
-    (hit,) = await found(provider, ADA, text="tea")
+    (hit,) = await query_records(provider, ADA, text="tea")
     assert (hit["key"], hit["value"]) == (id, "Ada drinks tea.")
     assert await value(provider, id, ADA) == "Ada drinks tea."
     assert await value(provider, id, BOB) == "not_found"
@@ -223,7 +221,7 @@ async def test_a_value_can_come_with_its_vector(store: AsyncStore) -> None:
     await provider.put(None, "seven", "Note seven.", {**ADA, "embedding": lights})
     for number in range(4):
         await provider.put(None, f"k{number}", f"Kettle and cups {number}.", ADA)
-    (best,) = await found(provider, ADA, text="harbour lights", top_k=1)
+    (best,) = await query_records(provider, ADA, text="harbour lights", top_k=1)
     assert best["key"] == "seven"
     answer = await provider.put(None, "new", "x", {**ADA, "embedding": [0.5] * 3})
     assert isinstance(answer, ProviderFailure)
@@ -238,17 +236,17 @@ async def test_a_store_without_vectors_says_so() -> None:
         answer = await StoreProvider(store).put(None, "k", "x", {**ADA, "embedding": [1.0]})
         assert isinstance(answer, ProviderFailure)
         assert "no embedder" in answer.reason
-    answer = await StoreProvider(Pocket()).put(None, "k", "x", {**ADA, "embedding": [1.0]})
+    answer = await StoreProvider(ListStore()).put(None, "k", "x", {**ADA, "embedding": [1.0]})
     assert isinstance(answer, ProviderFailure)
     assert "embedding" in answer.reason
 
 
 async def test_a_store_with_three_methods_will_do() -> None:
     """It puts, gets and answers; that it cannot forget it says plainly, unless there is nothing to."""
-    provider = StoreProvider(Pocket())
+    provider = StoreProvider(ListStore())
     assert isinstance(await provider.put(None, "k", {"drink": "tea"}, ADA), ProviderResult)
     assert await value(provider, "k", ADA) == {"drink": "tea"}
-    assert [hit["key"] for hit in await found(provider, ADA, text="tea")] == ["k"]
+    assert [hit["key"] for hit in await query_records(provider, ADA, text="tea")] == ["k"]
     for opts, word in ((ADA, "does not forget"), ({**ADA, "erase": True}, "erase")):
         answer = await provider.delete(None, "k", opts)
         assert isinstance(answer, ProviderFailure)

@@ -8,18 +8,18 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from tests.support.runtime_agents import (
-    Heard,
-    Watched,
-    alive,
+    GatedCheckpointStore,
+    SignalRecorder,
+    action_returning,
     an_agent,
-    asks_for,
-    counting,
+    count_signals,
     crash,
-    ended,
     fail,
-    noting,
-    plain,
+    note_data,
+    server_of,
     sig,
+    to_plain,
+    wait_until_gone,
 )
 
 from omoide import Agent, Context, Plugin, Signal
@@ -32,15 +32,15 @@ from omoide.testing import eventually
 ENDS = {
     "crash": crash,
     "fail": fail,
-    "failed": asks_for(Stop(reason="out of paper")),
-    "normal": asks_for(Stop()),
-    "done": asks_for(Stop(reason="shutdown")),
+    "failed": action_returning(Stop(reason="out of paper")),
+    "normal": action_returning(Stop()),
+    "done": action_returning(Stop(reason="shutdown")),
 }
 
 
 def mortal(id: str = "a", **more: Any) -> Agent:
     """An agent that can end in many ways."""
-    return an_agent(id, {**ENDS, "up": counting, "note": noting, **more}, state={"count": 10})
+    return an_agent(id, {**ENDS, "up": count_signals, "note": note_data, **more}, state={"count": 10})
 
 
 # Whether it is started again
@@ -53,26 +53,26 @@ async def test_terms_say_who_is_started_again(restart: str, how: str) -> None:
     again = restart == "permanent" or (restart == "transient" and how in ("crash", "fail", "failed"))
     async with Runtime() as runtime:
         await runtime.start(mortal(), restart=restart, on_error="stop")
-        server = alive(runtime)
+        server = server_of(runtime)
         await runtime.call("a", sig("up"))
         await runtime.cast("a", sig(how))
         if again:
             await eventually(lambda: len(server.restart_times) == 1)
             assert (await runtime.call("a", sig("up"))).state["count"] == 11
         else:
-            await ended(runtime, "a")
+            await wait_until_gone(runtime, "a")
             assert runtime.ids() == []
 
 
 @pytest.mark.parametrize("restart", ["permanent", "transient"])
 @pytest.mark.parametrize("how", ["stop", "hibernate", "kill"])
 async def test_who_was_asked_to_end_is_not_started_again(
-    restart: str, how: str, checkpoints: Watched
+    restart: str, how: str, checkpoints: GatedCheckpointStore
 ) -> None:
     """Whatever the terms say."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(mortal(), restart=restart)
-        server = alive(runtime)
+        server = server_of(runtime)
         if how == "kill":
             server.kill()
         else:
@@ -88,7 +88,7 @@ async def test_an_action_that_fails_is_no_reason_to_start_again() -> None:
         await runtime.call("a", sig("up"))
         await runtime.call("a", sig("fail"))
         assert (await runtime.call("a", sig("up"))).state["count"] == 12
-        assert len(alive(runtime).restart_times) == 0
+        assert len(server_of(runtime).restart_times) == 0
 
 
 async def test_the_signals_that_wait_are_handled_in_the_next_life() -> None:
@@ -107,7 +107,7 @@ async def test_the_signals_that_wait_are_handled_in_the_next_life() -> None:
         for number in range(5):
             await runtime.cast("a", sig("note", number))
         after = await runtime.call("a", sig("up"))
-        assert plain(after.state["noted"]) == [*range(5)]
+        assert to_plain(after.state["noted"]) == [*range(5)]
         assert after.state["count"] == 11
     assert told == ["the agent crashed with SystemExit"]
     assert [(drop.signal.type, drop.accepted) for drop in runtime.dropped_signals] == [("crash", True)]
@@ -117,7 +117,7 @@ async def test_who_fails_too_often_is_given_up() -> None:
     """More than so many times within so many seconds; its signals are reported as dropped."""
     async with Runtime() as runtime:
         await runtime.start(mortal(), max_restarts=2, restart_seconds=60)
-        server = alive(runtime)
+        server = server_of(runtime)
         for _ in range(3):
             await runtime.cast("a", sig("crash"))
         await runtime.cast("a", sig("up"))
@@ -144,7 +144,7 @@ async def test_who_may_not_be_restarted_at_all_is_gone_at_once() -> None:
     async with Runtime() as runtime:
         await runtime.start(mortal(), max_restarts=0, restart="permanent")
         await runtime.cast("a", sig("crash"))
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         assert runtime.ids() == []
 
 
@@ -159,12 +159,12 @@ async def test_a_strategy_that_cannot_begin_is_given_up_after_some_tries() -> No
                 raise OSError("no")
             return agent, []
 
-    agent = an_agent("a", {"up": counting}, strategy=Broken())
+    agent = an_agent("a", {"up": count_signals}, strategy=Broken())
     Broken.made = True
     async with Runtime() as runtime:
         await runtime.start(agent, restart_seconds=60)
         await runtime.start(mortal("b"))
-        server = alive(runtime)
+        server = server_of(runtime)
         await server.ended.wait()
         assert len(server.restart_times) == 4
         assert (await runtime.call("b", sig("up"))).state["count"] == 11
@@ -194,7 +194,7 @@ def test_terms_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 # What a new life begins with
 
 
-async def test_plugins_and_strategies_begin_anew_with_every_life(heard: Heard) -> None:
+async def test_plugins_and_strategies_begin_anew_with_every_life(recorder: SignalRecorder) -> None:
     """What they subscribed to is heard once, not once for each life."""
 
     class Beginning(Direct):
@@ -203,19 +203,19 @@ async def test_plugins_and_strategies_begin_anew_with_every_life(heard: Heard) -
 
     plugin = type("P", (Plugin,), {"name": "p", "subscriptions": ["news"]})
     agent = an_agent(
-        "a", {"begun": heard, "news": heard, "crash": crash}, plugins=[plugin], strategy=Beginning()
+        "a", {"begun": recorder, "news": recorder, "crash": crash}, plugins=[plugin], strategy=Beginning()
     )
     async with Runtime() as runtime:
         await runtime.start(agent)
-        await eventually(lambda: heard.types == ["begun"])
+        await eventually(lambda: recorder.types == ["begun"])
         await runtime.cast("a", sig("crash"))
-        await eventually(lambda: heard.types == ["begun", "begun"])
+        await eventually(lambda: recorder.types == ["begun", "begun"])
         await anyio.wait_all_tasks_blocked()
         await runtime.publish(sig("news"))
-        await eventually(lambda: heard.types == ["begun", "begun", "news"])
+        await eventually(lambda: recorder.types == ["begun", "begun", "news"])
 
 
-async def test_a_new_life_goes_on_from_the_last_checkpoint(checkpoints: Watched) -> None:
+async def test_a_new_life_goes_on_from_the_last_checkpoint(checkpoints: GatedCheckpointStore) -> None:
     """Where it was ever saved, and not as it was when it was started."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(mortal())
@@ -228,12 +228,12 @@ async def test_a_new_life_goes_on_from_the_last_checkpoint(checkpoints: Watched)
 
 @pytest.mark.parametrize("error", [RestoreFailed("a", "thread_mismatch"), OSError("no disk")])
 async def test_a_checkpoint_that_cannot_be_read_is_no_reason_to_begin_afresh(
-    error: Exception, checkpoints: Watched
+    error: Exception, checkpoints: GatedCheckpointStore
 ) -> None:
     """The agent is given up, and says why."""
     async with Runtime(checkpoint_store=checkpoints) as runtime:
         await runtime.start(mortal(), save_every=1)
-        server = alive(runtime)
+        server = server_of(runtime)
         await runtime.call("a", sig("up"))
         checkpoints.fails["load"] = error
         await runtime.cast("a", sig("crash"))
@@ -261,16 +261,16 @@ async def test_a_crash_harms_nobody_else() -> None:
         assert (await runtime.call("bad", sig("up"))).state["count"] == 11
 
 
-def cancelled(*given: Any) -> Any:
+def cancel(*given: Any) -> Any:
     """Raise what only somebody who cancels a task should."""
     raise anyio.get_cancelled_exc_class()
 
 
-def looking(hook: str) -> type[Plugin]:
+def cancelling_plugin(hook: str) -> type[Plugin]:
     """A plugin that does so when it sees a signal of the type `go`."""
 
     def look(self: Plugin, signal: Signal, ctx: Context) -> Any:
-        return cancelled() if signal.type == "go" else None if hook == "handle_signal" else []
+        return cancel() if signal.type == "go" else None if hook == "handle_signal" else []
 
     return type("P", (Plugin,), {"name": "p", hook: look})
 
@@ -279,26 +279,26 @@ class Ticking(Direct):
     """A strategy that does so at each tick."""
 
     def tick(self, agent: Agent, ctx: Context) -> Any:
-        return cancelled()
+        return cancel()
 
 
 @pytest.mark.parametrize(
     "parts",
     [
-        {"on": {"go": cancelled}},
-        {"on": {"go": counting}, "plugins": [looking("handle_signal")]},
-        {"on": {"go": counting}, "plugins": [looking("capture")]},
+        {"on": {"go": cancel}},
+        {"on": {"go": count_signals}, "plugins": [cancelling_plugin("handle_signal")]},
+        {"on": {"go": count_signals}, "plugins": [cancelling_plugin("capture")]},
         {"on": {"go": "strategy_tick"}, "strategy": Ticking()},
     ],
 )
 async def test_a_cancellation_out_of_nowhere_ends_one_agent_only(parts: dict[str, Any]) -> None:
     """It is a crash of whoever raises it: the agent is started again, and nobody else is cancelled."""
-    routes = {**parts["on"], "up": counting}
+    routes = {**parts["on"], "up": count_signals}
     agent = an_agent("a", **{**parts, "on": routes})
     async with Runtime() as runtime:
         await runtime.start(agent)
         await runtime.start(mortal("b"))
-        server = alive(runtime)
+        server = server_of(runtime)
         await runtime.cast("a", sig("go"))
         await eventually(lambda: len(server.restart_times) == 1)
         assert (await runtime.call("a", sig("up"))).state["count"] == 1
@@ -308,19 +308,21 @@ async def test_a_cancellation_out_of_nowhere_ends_one_agent_only(parts: dict[str
 # The end
 
 
-async def test_at_the_end_everybody_finishes_what_they_accepted(heard: Heard) -> None:
+async def test_at_the_end_everybody_finishes_what_they_accepted(recorder: SignalRecorder) -> None:
     """Children too, after their parents; nothing is dropped."""
-    kid = an_agent("x", {"work": heard}, kind="kid")
-    boss = an_agent("boss", {"go": asks_for(SpawnAgent(kind="kid", tag="t", id="kid")), "work": heard})
+    kid = an_agent("x", {"work": recorder}, kind="kid")
+    boss = an_agent(
+        "boss", {"go": action_returning(SpawnAgent(kind="kid", tag="t", id="kid")), "work": recorder}
+    )
     for parting in ("stop", "continue"):
-        heard.clear()
+        recorder.clear()
         async with Runtime(kinds=[kid.definition], agent_options={"on_parent_exit": parting}) as runtime:
             await runtime.start(boss)
             await runtime.call("boss", sig("go"))
             for id, many in (("boss", 10), ("kid", 200)):
                 for _ in range(many):
                     await runtime.cast(id, sig("work"))
-        assert len(heard) == 210
+        assert len(recorder) == 210
         assert len(runtime.dropped_signals) == 0
         assert runtime.stats()["handled"] == runtime.stats()["accepted"]
 
@@ -330,7 +332,7 @@ async def hang(*given: Any) -> None:
     await anyio.sleep_forever()
 
 
-HANG = asks_for(Emit(signal=sig("x"), dispatch={"void": True}))
+HANG = action_returning(Emit(signal=sig("x"), dispatch={"void": True}))
 
 
 async def test_who_does_not_finish_in_time_is_ended_anyway() -> None:
@@ -362,7 +364,7 @@ async def test_one_agent_can_be_given_a_time_to_end() -> None:
                 await runtime.call("a", sig("up"), timeout=wrong)  # type: ignore[arg-type]
 
 
-async def test_who_waits_for_an_agent_that_is_ended_is_told(checkpoints: Watched) -> None:
+async def test_who_waits_for_an_agent_that_is_ended_is_told(checkpoints: GatedCheckpointStore) -> None:
     """A call that waits for the checkpoint is not left waiting for ever."""
     told: list[Exception] = []
 
@@ -398,20 +400,22 @@ async def test_a_runtime_lives_once() -> None:
         await runtime.__aenter__()
 
 
-async def test_an_error_in_the_block_comes_out_as_it_is_after_all_have_ended(heard: Heard) -> None:
+async def test_an_error_in_the_block_comes_out_as_it_is_after_all_have_ended(
+    recorder: SignalRecorder,
+) -> None:
     """Not wrapped in a group of others, and only when what was accepted is done."""
     runtime = Runtime()
 
     async def block() -> None:
         async with runtime:
-            await runtime.start(an_agent("a", {"go": heard}))
+            await runtime.start(an_agent("a", {"go": recorder}))
             for _ in range(50):
                 await runtime.cast("a", sig("go"))
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
         await block()
-    assert len(heard) == 50
+    assert len(recorder) == 50
     assert runtime.ids() == []
 
 
@@ -427,6 +431,6 @@ async def test_a_listener_for_drops_that_fails_harms_nobody() -> None:
         await runtime.start(mortal())
         for type in ("crash", "normal", "up", "note"):
             await runtime.cast("a", sig(type))
-        await ended(runtime, "a")
+        await wait_until_gone(runtime, "a")
         assert runtime.ids() == []
     assert told == [("a", type, True) for type in ("crash", "up", "note")]

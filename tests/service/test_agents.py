@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from omoide import Agent, memory
-from omoide.core.checkpoint import Checkpoint
+from omoide import Agent, Checkpoint, memory
 from omoide.errors import RestoreFailed
 from omoide.runtime import DocumentCheckpointStore
 from omoide.runtime.checkpoints import save_agent
 from omoide.service import agents
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 
 async def test_an_agent_that_cannot_be_read_hides_no_other() -> None:

@@ -16,7 +16,7 @@ from omoide.core import MessageRef
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.service import chats
 from omoide.service.chats import read_chat_logs
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 ADA = Scope(agent_id="ada")
 HI = {"role": "user", "name": "Maria", "content": "Hi.", "timestamp": "2026-05-04T09:10:00+02:00"}
@@ -32,7 +32,7 @@ def wrote(folder: Path, value: Any, name: str = "talk.json") -> Path:
     return path
 
 
-def said(path: Path, **options: Any) -> list[tuple[str, list[tuple[int, str]]]]:
+def threads_of(path: Path, **options: Any) -> list[tuple[str, list[tuple[int, str]]]]:
     """The threads of a file, with the places and the words of their messages."""
     return [
         (one.thread, [(message.seq, message.content) for message in one.messages])
@@ -54,7 +54,7 @@ def said(path: Path, **options: Any) -> list[tuple[str, list[tuple[int, str]]]]:
 )
 def test_a_conversation_is_understood_in_every_shape(name: str, value: Any, tmp_path: Path) -> None:
     """With its messages in order; where it has no name of its own, that of the file is taken."""
-    assert said(wrote(tmp_path, value, name)) == [("talk", [(0, "Hi."), (1, "Yes?")])]
+    assert threads_of(wrote(tmp_path, value, name)) == [("talk", [(0, "Hi."), (1, "Yes?")])]
 
 
 @pytest.mark.parametrize("name", ["talks.json", "talks.jsonl"])
@@ -62,8 +62,8 @@ def test_several_conversations_are_told_apart(name: str, tmp_path: Path) -> None
     """By their own names, or by that of the file and a number; a name that is given wins."""
     value = [{"messages": [HI], "id": "first"}, {"messages": [YES]}, {"messages": [HI], "thread_id": 7}]
     path = wrote(tmp_path, value, name)
-    assert [thread for thread, _ in said(path)] == ["first", "talks#2", "7"]
-    assert [thread for thread, _ in said(path, thread="x")] == ["x#1", "x#2", "x#3"]
+    assert [thread for thread, _ in threads_of(path)] == ["first", "talks#2", "7"]
+    assert [thread for thread, _ in threads_of(path, thread="x")] == ["x#1", "x#2", "x#3"]
 
 
 def test_what_says_nothing_keeps_its_place(tmp_path: Path) -> None:

@@ -12,16 +12,15 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.store_process import IDS, step
-from tests.support.stores import ADA, KINDS, asked, keep, url
+from tests.support.stores import ADA, KINDS, keep, url, write_request
 
 from omoide import Scope, clock
 from omoide.errors import Invalid
-from omoide.service import auth, transfer
-from omoide.service.transfer import DOCUMENTS_SKIPPED, CopyReport, copy
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document, Link
+from omoide.service import CopyReport, auth, copy, transfer
+from omoide.service.transfer import DOCUMENTS_SKIPPED
+from omoide.stores import Document, Link, open_store
 from omoide.testing import FrozenClock
 
 Pair = tuple[Any, Any]
@@ -43,7 +42,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         yield stores
 
 
-async def everything(store: Any) -> dict[str, Any]:
+async def dump_store(store: Any) -> dict[str, Any]:
     """All that a store tells of itself, but for the revisions of documents."""
     told: dict[str, Any] = {}
     for namespace in await store.namespaces():
@@ -67,15 +66,15 @@ def test_a_copy_is_what_the_store_was(seed: int, one: str, other: str) -> None:
                 step(source.sync, seed, n)
             with clock.override(FrozenClock(5_000)):
                 await source.record_access(IDS[:4], ADA)
-            before = await everything(source)
+            before = await dump_store(source)
             done = await copy(source, target)
             assert (done.new, done.new_documents) == (done.memories, done.documents)
-            assert await everything(target) == before
+            assert await dump_store(target) == before
             again = await copy(source, target)
             assert again == CopyReport(
                 namespaces=done.namespaces, memories=done.memories, documents=done.documents
             )
-            assert await everything(target) == await everything(source) == before
+            assert await dump_store(target) == await dump_store(source) == before
             assert target.sync.check() == []
 
     with tempfile.TemporaryDirectory() as folder:
@@ -115,17 +114,17 @@ async def test_something_else_under_an_id_stands_in_the_way(pair: Pair) -> None:
     keep(source.sync, "Tea.", id="m", namespace="a")
     keep(source.sync, "Tea.", id="m", namespace="b")
     keep(target.sync, "Coffee.", id="m", namespace="b")
-    before = await everything(target)
+    before = await dump_store(target)
     with pytest.raises(Invalid, match="memory 'm' is another one in the target; erase one of them"):
         await copy(source, target)
-    assert await everything(target) == before
+    assert await dump_store(target) == before
     await target.erase(Scope(namespace="b"))
     await source.save(Document(kind="session", id="s", namespace="b", body={"n": 1}))
     await target.save(Document(kind="session", id="s", namespace="b", body={"n": 2}))
-    before = await everything(target)
+    before = await dump_store(target)
     with pytest.raises(Invalid, match="session 's' is another one in the target"):
         await copy(source, target)
-    assert await everything(target) == before
+    assert await dump_store(target) == before
 
 
 async def test_a_guard_at_the_target_is_heard_and_hinders_no_second_copy(tmp_path: Path) -> None:
@@ -140,7 +139,7 @@ async def test_a_guard_at_the_target_is_heard_and_hinders_no_second_copy(tmp_pat
 async def test_many_memories_come_in_parts_and_are_counted(pair: Pair) -> None:
     """What hangs together comes together, and progress is told up to the end."""
     source, target = pair
-    await source.write_many([asked(f"Fact {n}.", id=f"m{n}") for n in range(2_500)])
+    await source.write_many([write_request(f"Fact {n}.", id=f"m{n}") for n in range(2_500)])
     for one, other in ((0, 2_400), (7, 1_900)):
         await source.link(Link(source=f"m{one}", relation="refines", target=f"m{other}"), ADA)
     premise = {"kind": "entry", "ref": "m2"}
@@ -163,14 +162,14 @@ async def test_stores_that_offer_less_are_told_apart(pair: Pair) -> None:
     """What a copy needs is named, and documents that cannot be kept are left out with a notice."""
     source, target = pair
     keep(source.sync, id="m")
-    own: Any = Pocket()
+    own: Any = ListStore()
     for one, other, needed in ((own, target, "SupportsDocuments"), (source, own, "SupportsImport")):
         with pytest.raises(Invalid, match=needed):
             await copy(one, other)
     with pytest.raises(Invalid, match="SupportsFeed"):
         await copy(own, target, namespaces=["default"])
 
-    class Taking(Pocket):
+    class Taking(ListStore):
         """Takes over entries and knows nothing else."""
 
         async def import_entries(self, entries: Any, links: Any = (), access: Any = None) -> int:

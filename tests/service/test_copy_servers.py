@@ -9,15 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import anyio
-from tests.service.test_copy import everything
+from tests.service.test_copy import dump_store
 from tests.support.servers import postgres
 from tests.support.store_process import IDS, step
-from tests.support.stores import ADA, asked
+from tests.support.stores import ADA, write_request
 
 from omoide import clock
 from omoide.service import copy
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document
+from omoide.stores import Document, open_store
 from omoide.testing import FrozenClock
 
 
@@ -38,18 +37,20 @@ async def test_a_store_that_went_around_is_what_it_was(tmp_path: Path) -> None:
             step(stores[0].sync, seed, n)
         with clock.override(FrozenClock(5_000)):
             for n in range(20):
-                await stores[0].write(asked(f"Other {n}", id=f"o{n}", namespace="other %'", session_id="s"))
+                await stores[0].write(
+                    write_request(f"Other {n}", id=f"o{n}", namespace="other %'", session_id="s")
+                )
             await stores[0].record_access(IDS[:4], ADA)
             await stores[0].save(Document(kind="k?", id="d'", namespace="third", body={"a": [1, None]}))
-        before = await everything(stores[0])
+        before = await dump_store(stores[0])
         assert len(before) > 3
         for source, target in pairwise(stores):
             first = await copy(source, target)
             assert (first.new, first.new_documents) == (first.memories, first.documents)
-            assert await everything(target) == before
+            assert await dump_store(target) == before
             again = await copy(source, target)
             assert (again.memories, again.new, again.new_documents) == (first.memories, 0, 0)
-            assert await everything(target) == before
+            assert await dump_store(target) == before
         for store in stores:
             assert (await copy(stores[-1], store)).new == 0 if store is not stores[-1] else True
             if hasattr(store.sync, "check"):
@@ -61,7 +62,7 @@ async def test_the_command_copies_to_a_server_and_says_no_password(tmp_path: Pat
     file, url = tmp_path / "m.db", postgres().fresh_url()
     async with open_store(f"sqlite:///{file}", embedder="none") as source:
         for n in range(5):
-            await source.write(asked(f"Tea {n}.", id=f"e{n}"))
+            await source.write(write_request(f"Tea {n}.", id=f"e{n}"))
     command = [sys.executable, "-m", "omoide", "copy", "--from", f"sqlite:///{file}", "--to", url]
     for _ in range(2):
         done = await anyio.run_process(command, check=False)

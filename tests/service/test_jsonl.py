@@ -12,14 +12,14 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.test_copy import everything, two
+from tests.service.test_copy import dump_store, two
 from tests.support.store_process import IDS, step
 from tests.support.stores import ADA, KINDS, keep
 
 from omoide import Entry, Scope, clock
 from omoide.errors import IdTaken, Invalid, NotFound
 from omoide.service import transfer
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 ANYBODY = Scope()
@@ -38,8 +38,8 @@ def test_a_file_of_lines_holds_everything(seed: int, other: str) -> None:
                 await source.record_access(IDS[:4], ADA)
             count = await transfer.export_jsonl(source, file, ANYBODY)
             assert await transfer.import_jsonl(target, file, ANYBODY) == (count, count, 0)
-            told = {name: held for name, held in (await everything(source)).items() if " " not in name}
-            assert await everything(target) == {name: held for name, held in told.items() if count}
+            told = {name: held for name, held in (await dump_store(source)).items() if " " not in name}
+            assert await dump_store(target) == {name: held for name, held in told.items() if count}
             assert await transfer.import_jsonl(target, file, ANYBODY) == (count, 0, 0)
             written = file.read_bytes()
             await transfer.export_jsonl(target, file, ANYBODY)

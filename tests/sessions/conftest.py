@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.sessions import KINDS
 
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 
 @pytest.fixture(params=KINDS)

@@ -8,16 +8,15 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.session_pools import Gate
-from tests.support.sessions import KINDS, Watched, a_spec, captured, talker
+from tests.support.sessions import KINDS, WatchedStore, a_spec, captured_entries, talker
 
-from omoide.core.entry import Entry, Scope
-from omoide.core.signal import Signal
+from omoide import Entry, Scope, Signal
 from omoide.errors import Invalid
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session
 from omoide.sessions.memory import MAX_NOTICES
-from omoide.shortterm.memory import TokenBudget
-from omoide.stores.factory import open_store
+from omoide.shortterm import TokenBudget
+from omoide.stores import open_store
 
 NEVER = PromotionPolicy(enabled=False)
 TIGHT = TokenBudget(total=2_000, conversation=12, context=1_000)
@@ -28,7 +27,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def opened(store: Any, id: str = "s1", **options: Any) -> Session:
+def make_session(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
     return Session.open(spec, id, **{"store": store, "model": talker(), **options})
@@ -60,7 +59,7 @@ async def test_a_guard_that_breaks_costs_no_answer(kind: str, tmp_path: Path) ->
     guard = Moody()
     url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'memory.db'}"
     async with open_store(url, embedder="none", guard=guard) as store:
-        async with opened(store) as session:
+        async with make_session(store) as session:
             item = session.propose("We use tabs.", decided=True)
             session.propose("We use Python.", decided=True)
             assert await session.chat("Hello.") == "You said Hello."
@@ -68,22 +67,22 @@ async def test_a_guard_that_breaks_costs_no_answer(kind: str, tmp_path: Path) ->
             assert session.notices == (f"memory {item.id!r} waits: the classifier is down",)
         assert await contents(store) == ["We use Python."]
         guard.broken = False
-        async with opened(store):
+        async with make_session(store):
             pass
         assert await contents(store) == ["We use Python.", "We use tabs."]
 
 
 async def test_a_store_that_breaks_after_the_answer_is_told(store: Any) -> None:
     """Where notes cannot be saved for whatever reason, the answer is there, and so is what was learned."""
-    watched = Watched(store)
-    async with opened(watched) as session:
-        watched.before = _breaking("save notes")
+    watched = WatchedStore(store)
+    async with make_session(watched) as session:
+        watched.before = _fail_at("save notes")
         session.context.put("framework", "Phoenix")
         result = await session.run("Hello.")
         assert (result.content, session.status) == ("You said Hello.", "finished")
         assert result.notices == ("short-term memory was not saved (RuntimeError: out of order)",)
         watched.before = None
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert session.context.to_dict() == {"framework": "Phoenix"}
 
 
@@ -91,24 +90,24 @@ async def test_a_store_that_breaks_after_the_answer_is_told(store: Any) -> None:
 async def test_what_was_raised_in_the_block_comes_out_of_it(store: Any, name: str) -> None:
     """An error of leaving does not take its place; where there is none, it comes out itself."""
     for problem, expected in ((KeyError("mine"), KeyError), (None, RuntimeError)):
-        watched = Watched(store)
-        session = opened(watched)
+        watched = WatchedStore(store)
+        session = make_session(watched)
         with pytest.raises(expected):
-            await _used(session, watched, name, problem)
+            await _use_session(session, watched, name, problem)
         with pytest.raises(Invalid, match="is closed"):
             await session.chat("Hello?")
 
 
-async def _used(session: Session, store: Watched, name: str, problem: Exception | None) -> None:
+async def _use_session(session: Session, store: WatchedStore, name: str, problem: Exception | None) -> None:
     """A block whose end fails, and which may fail itself."""
     async with session:
         session.context.put("framework", "Phoenix")
-        store.before = _breaking(name)
+        store.before = _fail_at(name)
         if problem is not None:
             raise problem
 
 
-def _breaking(wanted: str) -> Any:
+def _fail_at(wanted: str) -> Any:
     async def before(name: str, args: Any) -> None:
         if name == wanted:
             raise RuntimeError("out of order")
@@ -121,9 +120,9 @@ def _breaking(wanted: str) -> Any:
 
 async def test_what_is_told_again_is_told_once(store: Any) -> None:
     """However often a memory cannot be kept, there is one notice of it."""
-    watched = Watched(store)
-    async with opened(watched, promotion=NEVER) as session:
-        watched.before = _breaking("write")
+    watched = WatchedStore(store)
+    async with make_session(watched, promotion=NEVER) as session:
+        watched.before = _fail_at("write")
         first, second = (session.propose(f"This is {at}.", decided=True) for at in range(2))
         for _ in range(5):
             await session.promote()
@@ -135,7 +134,7 @@ async def test_what_is_told_again_is_told_once(store: Any) -> None:
 
 async def test_decisions_for_which_there_is_no_room_are_named(store: Any) -> None:
     """The oldest leaves, as many are kept as there is room for, and each that left is told."""
-    async with opened(store, promotion=NEVER) as session:
+    async with make_session(store, promotion=NEVER) as session:
         made = [session.propose(f"Decision {at}.", type="decision", decided=True) for at in range(103)]
         assert len(session.notices) == 3
         for notice, left in zip(session.notices, made, strict=False):
@@ -149,7 +148,7 @@ async def test_decisions_for_which_there_is_no_room_are_named(store: Any) -> Non
 
 async def test_notices_are_the_latest_ones(store: Any) -> None:
     """A session that is open for long does not gather them without end."""
-    async with opened(store, promotion=NEVER) as session:
+    async with make_session(store, promotion=NEVER) as session:
         room = session.short_term.pending.max_agent_decisions
         made = [session.propose(f"{at}.", decided=True) for at in range(room + MAX_NOTICES + 30)]
         assert len(session.notices) == MAX_NOTICES
@@ -164,7 +163,9 @@ async def test_notices_are_the_latest_ones(store: Any) -> None:
 async def test_what_was_merely_said_is_no_memory_when_the_session_ends(store: Any, capture: Any) -> None:
     """Messages that left the buffer are not written by themselves, whoever said them."""
     memory = capture and {"capture": capture}
-    async with opened(store, spec=a_spec(memory=memory), token_budget=TIGHT, count_tokens=words) as session:
+    async with make_session(
+        store, spec=a_spec(memory=memory), token_budget=TIGHT, count_tokens=words
+    ) as session:
         for at in range(6):
             await session.chat(f"My condition number {at} is private.")
         assert session.short_term.conversation.size < 12
@@ -172,14 +173,14 @@ async def test_what_was_merely_said_is_no_memory_when_the_session_ends(store: An
         assert bool(waiting) == (capture == "manual")
         if capture is not None:
             await session.pause()
-    own = await captured(store)
+    own = await captured_entries(store)
     assert await contents(store) == sorted(one.content for one in own)
     assert bool(own) == (capture == "conversation")
 
 
 async def test_what_was_said_can_be_promoted_on_demand(store: Any) -> None:
     """Where turns are not captured, messages that left the buffer wait for whoever wants them."""
-    async with opened(store, token_budget=TIGHT, count_tokens=words) as session:
+    async with make_session(store, token_budget=TIGHT, count_tokens=words) as session:
         for at in range(4):
             await session.chat(f"This is number {at}.")
         waiting = sorted(one.content for one in session.short_term.pending.list_implicit())
@@ -191,7 +192,7 @@ async def test_what_was_said_can_be_promoted_on_demand(store: Any) -> None:
 @pytest.mark.parametrize("ending", ["pause", "close"])
 async def test_nobody_waits_for_the_next_run_at_the_end(store: Any, ending: str) -> None:
     """All that is good enough is promoted when the session is paused or closed, whatever one run takes."""
-    async with opened(store, promotion=PromotionPolicy(max_items=3)) as session:
+    async with make_session(store, promotion=PromotionPolicy(max_items=3)) as session:
         for at in range(10):
             session.propose(f"Lesson {at}.", type="lesson_learned", confidence=0.9)
             session.context.put(f"key{at}", at, source="tool", confidence=0.9, memory_type="fact")
@@ -215,7 +216,7 @@ LATE: dict[str, Any] = {
 @pytest.mark.parametrize("late", LATE)
 async def test_nothing_is_taken_after_the_end(store: Any, late: str) -> None:
     """What could not be kept any more is refused, and what was there can still be looked at."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         session.context.put("framework", "Phoenix")
     before = session.short_term
     with pytest.raises(Invalid, match="'s1' is closed"):
@@ -236,7 +237,7 @@ async def test_who_is_told_in_the_background_cannot_hold_the_session_up(store: A
 
     with anyio.fail_after(20):
         policy = PromotionPolicy(every_ms=5)
-        async with opened(store, promotion=policy, on_signal=listen) as session:
+        async with make_session(store, promotion=policy, on_signal=listen) as session:
             session.context.put("framework", "Phoenix", source="tool", confidence=0.9)
             await told.wait()
     assert await contents(store) == ["framework: Phoenix"]
@@ -245,7 +246,7 @@ async def test_who_is_told_in_the_background_cannot_hold_the_session_up(store: A
 async def test_a_session_closed_in_a_turn_promotes_nothing_at_its_end(store: Any) -> None:
     """What was promoted then could not be noted: it waits for the next time, and the turn says so."""
     gate = Gate()
-    async with anyio.create_task_group() as group, opened(store, model=gate) as session:
+    async with anyio.create_task_group() as group, make_session(store, model=gate) as session:
         session.propose("Indents with tabs", decided=True)
         results: list[Any] = []
 
@@ -258,7 +259,7 @@ async def test_a_session_closed_in_a_turn_promotes_nothing_at_its_end(store: Any
         gate.open.set()
     assert "session 's1' is closed" in results[0].notices[-1]
     assert await contents(store) == []
-    async with opened(store) as again:
+    async with make_session(store) as again:
         assert (again.short_term.pending.size, again.promotions) == (1, ())
 
 
@@ -266,7 +267,7 @@ async def test_a_resumed_turn_promotes_into_the_project_of_the_session(store: An
     """The project counts that the session is opened with, also where the request was made without one."""
     session = await Session.start(a_spec(memory=True), "s1", store=store, model=talker())
     await session.run("hello", checkpoint="after_prompt")
-    async with opened(store, project_id="p1") as again:
+    async with make_session(store, project_id="p1") as again:
         again.propose("Indents with tabs", decided=True)
         assert (await again.resume()).status == "finished"
         [entry] = await store.list_entries(Scope())

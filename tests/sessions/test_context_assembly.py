@@ -11,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.sessions import a_spec, talker
 
-from omoide import clock
-from omoide.core.entry import Entry, Scope, WriteRequest
+from omoide import Entry, Scope, WriteRequest, clock
 from omoide.errors import Invalid, StoreFailed
 from omoide.retrieval import estimate_tokens
-from omoide.sessions import Session
-from omoide.sessions.context import SessionContext, build_context, split_budget
-from omoide.shortterm.context import WorkingContext
-from omoide.shortterm.memory import BufferMessage
+from omoide.sessions import Session, SessionContext
+from omoide.sessions.context import build_context, split_budget
+from omoide.shortterm import BufferMessage, WorkingContext
 from omoide.shortterm.summary import SUMMARY_HEADING
-from omoide.stores.async_store import AsyncStore
+from omoide.stores import AsyncStore
 from omoide.testing import FrozenClock
 
 START = 1_800_000_000_000
@@ -29,7 +27,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_s
 SENTENCES = st.lists(TEXT, min_size=1, max_size=4).map(". ".join)
 
 
-def opened(store: Any, id: str = "s1", **options: Any) -> Session:
+def make_session(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
     return Session.open(spec, id, **{"store": store, "model": talker(), **options})
@@ -125,10 +123,10 @@ def _check_parts(found: SessionContext) -> None:
 
 async def test_the_session_has_one_budget(store: Any) -> None:
     """Unless another is named, a context has as many tokens as the session's short-term memory."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert (await session.assemble_context()).shares == split_budget(32_000)
     budget = {"total": 800, "conversation": 600, "context": 100}
-    async with opened(store, token_budget=budget) as session:
+    async with make_session(store, token_budget=budget) as session:
         for at in range(40):
             await session.add_message("user", f"This is what I have to say about number {at}.")
         found = await session.assemble_context()
@@ -140,11 +138,11 @@ async def test_the_session_has_one_budget(store: Any) -> None:
 @pytest.mark.parametrize("budget", [0, -1, True, 1.5, "100"])
 async def test_a_budget_that_is_none_is_refused(store: Any, budget: Any) -> None:
     """Before memory is asked, so that nothing counts as used."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.remember("Phoenix is used.", id="mem_1")
         with pytest.raises(Invalid, match="token_budget"):
             await session.assemble_context("Phoenix", token_budget=budget)
-        assert (await _used(store, "mem_1")) == 0
+        assert (await _use_count(store, "mem_1")) == 0
 
 
 # The conversation
@@ -152,7 +150,7 @@ async def test_a_budget_that_is_none_is_refused(store: Any, budget: Any) -> None
 
 async def test_a_short_conversation_is_there_as_it_was(store: Any) -> None:
     """All parts are there, in sections, as text and as data, without the program's summary key."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.run("Hello.")
         session.context.put("framework", "Phoenix", source="tool", confidence=0.9)
         session.context.put("conversation_summary", "Nothing yet.")
@@ -175,7 +173,7 @@ async def test_a_short_conversation_is_there_as_it_was(store: Any) -> None:
 
 async def test_a_long_conversation_is_summed_up(store: Any) -> None:
     """The last messages are there as they were said, and the gist of those before under a marker."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.add_message("user", "We decided to use Phoenix because it is fast.")
         for at in range(40):
             await session.add_message("assistant", f"This is what I have to say about number {at}.")
@@ -192,7 +190,7 @@ async def test_a_long_conversation_is_summed_up(store: Any) -> None:
 
 async def test_a_summary_can_be_asked_for(store: Any) -> None:
     """Then the conversation is only its gist, although it would fit."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.add_message("user", "We decided to use Phoenix.")
         found = await session.assemble_context(force_summarize=True)
     assert (found.conversation, found.summary.startswith(SUMMARY_HEADING)) == ((), True)
@@ -201,12 +199,12 @@ async def test_a_summary_can_be_asked_for(store: Any) -> None:
 
 async def test_parts_can_be_left_out(store: Any) -> None:
     """Without memories nothing is asked, and without the conversation nothing of it is there."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.add_message("user", "Hello.")
         await session.remember("We use tabs.", id="mem_1")
         found = await session.assemble_context("tabs", include_memories=False)
         assert (found.long_term_memories, len(found.conversation)) == ((), 1)
-        assert await _used(store, "mem_1") == 0
+        assert await _use_count(store, "mem_1") == 0
         found = await session.assemble_context("tabs", include_conversation=False)
         assert (len(found.long_term_memories), found.conversation, found.summary) == (1, (), "")
         assert sections(found.text) == ["Remembered Information"]
@@ -214,14 +212,14 @@ async def test_parts_can_be_left_out(store: Any) -> None:
 
 async def test_an_empty_session_has_nothing_to_tell(store: Any) -> None:
     """No section stands there without anything in it."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         found = await session.assemble_context()
     assert (found.text, found.token_counts["total"], found.notices) == ("", 0, ())
 
 
 async def test_values_that_matter_more_come_first(store: Any) -> None:
     """Where not all fit, the least important are left out, and that is said."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         for at in range(20):
             session.context.put(f"key{at:02}", "a value of some words", confidence=at / 20)
         found = await session.assemble_context(token_budget=800)
@@ -237,7 +235,7 @@ async def test_values_that_matter_more_come_first(store: Any) -> None:
 
 async def test_a_hint_finds_what_it_is_about(store: Any) -> None:
     """What answers the hint comes first, however unsure it is; ten memories come, and no more."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.remember("The zebra lives in the garden.", confidence=0.2)
         for at in range(15):
             await session.remember(f"Number {at} is about something else.", confidence=0.9)
@@ -253,7 +251,7 @@ async def test_a_hint_finds_what_it_is_about(store: Any) -> None:
 async def test_without_a_hint_the_sure_ones_come(store: Any, hint: str | None) -> None:
     """Up to five of confidence 0.7 and more, the surest first."""
     with clock.override(FrozenClock(START)) as time:
-        async with opened(store) as session:
+        async with make_session(store) as session:
             sure = [0.69, 0.7, 0.95, 0.8, 0.5]
             for at, confidence in enumerate(sure):
                 time.advance(1)
@@ -273,24 +271,24 @@ async def test_without_a_hint_the_sure_ones_come(store: Any, hint: str | None) -
 @pytest.mark.parametrize("hint", [7, b"x", ["x"]])
 async def test_a_hint_that_is_no_text_is_refused(store: Any, hint: Any) -> None:
     """It is named."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         with pytest.raises(Invalid, match="query_hint"):
             await session.assemble_context(hint)
 
 
 async def test_what_was_shown_counts_as_used(store: Any) -> None:
     """Memories in a context were accessed, once for each context they were in."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.remember("Phoenix is used.", id="mem_1", confidence=0.9)
         for _ in range(2):
             await session.assemble_context("Phoenix")
-        assert await _used(store, "mem_1") == 2
+        assert await _use_count(store, "mem_1") == 2
         assert session.short_term.access_log.get_stats(("memory", "mem_1")).frequency == 2
 
 
 async def test_what_no_longer_counts_is_not_shown(store: Any) -> None:
     """Superseded, expired and stale memories are left out, with a hint and without."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         for id in ("old", "premise", "good"):
             await session.remember(f"Phoenix {id}.", id=id, confidence=0.9)
         await session.remember(
@@ -320,7 +318,7 @@ class Deaf(AsyncStore):
 @pytest.mark.parametrize("hint", ["tabs", None])
 async def test_a_store_that_fails_leaves_the_rest(store: Any, hint: str | None) -> None:
     """The context comes without memories, and says why."""
-    async with opened(Deaf(store)) as session:
+    async with make_session(Deaf(store)) as session:
         await session.remember("We use tabs.")
         await session.add_message("user", "Hello.")
         found = await session.assemble_context(hint)
@@ -330,7 +328,7 @@ async def test_a_store_that_fails_leaves_the_rest(store: Any, hint: str | None) 
 
 async def test_an_agent_without_memory_has_a_context_too(store: Any) -> None:
     """Of what was said and noted."""
-    async with opened(store, spec=a_spec(memory=None)) as session:
+    async with make_session(store, spec=a_spec(memory=None)) as session:
         await session.add_message("user", "Hello.")
         session.context.put("framework", "Phoenix")
         found = await session.assemble_context("Hello")
@@ -339,7 +337,7 @@ async def test_an_agent_without_memory_has_a_context_too(store: Any) -> None:
 
 async def test_a_long_memory_is_cut(store: Any) -> None:
     """Two thousand characters are shown, and how many more there are."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.remember("x" * 2_500)
         found = await session.assemble_context("x" * 20)
     shown = re.search(r'"(x+)" \(cut, 500 characters more\)', found.text)
@@ -395,7 +393,7 @@ def test_what_fits_to_the_last_token_is_shown() -> None:
 # How far
 
 
-async def _told(session: Session, **given: Any) -> list[str]:
+async def _assemble_contents(session: Session, **given: Any) -> list[str]:
     found = await session.assemble_context("Phoenix tabs tea", **given)
     return sorted(one.content for one in found.long_term_memories)
 
@@ -404,16 +402,16 @@ async def test_a_session_knows_as_much_as_it_is_told_to(store: Any) -> None:
     """Its own memories, those of its project from other sessions and agents, or all of the agent's."""
     spec = a_spec(memory={"scope": "session"})
     for id, project, content in (("s0", "shop", "Phoenix."), ("sx", "barn", "Tea.")):
-        async with opened(store, id, spec=spec, project_id=project) as session:
+        async with make_session(store, id, spec=spec, project_id=project) as session:
             await session.remember(content)
     theirs = Entry(id="theirs", agent_id="bob", project_id="shop", content="Tabs of Bob.")
     await store.write(WriteRequest(entry=theirs))
-    async with opened(store, spec=spec, project_id="shop") as session:
+    async with make_session(store, spec=spec, project_id="shop") as session:
         await session.remember("Tabs.")
-        assert await _told(session) == ["Tabs."]
-        assert await _told(session, reach="session") == ["Tabs."]
-        assert await _told(session, reach="project") == ["Phoenix.", "Tabs of Bob.", "Tabs."]
-        assert await _told(session, reach="agent") == ["Phoenix.", "Tabs.", "Tea."]
+        assert await _assemble_contents(session) == ["Tabs."]
+        assert await _assemble_contents(session, reach="session") == ["Tabs."]
+        assert await _assemble_contents(session, reach="project") == ["Phoenix.", "Tabs of Bob.", "Tabs."]
+        assert await _assemble_contents(session, reach="agent") == ["Phoenix.", "Tabs.", "Tea."]
 
 
 @pytest.mark.parametrize(
@@ -424,10 +422,10 @@ async def test_the_policy_says_how_far_by_default(store: Any, scope: str, found:
     """What the agent's spec says holds where nothing else is said, with and without a hint."""
     spec = a_spec(memory={"scope": scope})
     for id, project, content in (("s0", "shop", "Phoenix."), ("sx", "barn", "Tea."), ("s1", "shop", "Tabs.")):
-        async with opened(store, id, spec=spec, project_id=project) as session:
+        async with make_session(store, id, spec=spec, project_id=project) as session:
             await session.remember(content)
-    async with opened(store, spec=spec, project_id="shop") as session:
-        assert await _told(session) == found
+    async with make_session(store, spec=spec, project_id="shop") as session:
+        assert await _assemble_contents(session) == found
         newest = (await session.assemble_context()).long_term_memories
     assert sorted(one.content for one in newest) == found
 
@@ -436,24 +434,24 @@ async def test_namespaces_stay_apart_however_far_it_reaches(store: Any) -> None:
     """What another tenant remembers is never shown."""
     for name in ("a", "b"):
         spec = a_spec(memory={"namespace": name})
-        async with opened(store, spec=spec, project_id="shop") as session:
+        async with make_session(store, spec=spec, project_id="shop") as session:
             await session.remember(f"Phoenix of {name}.")
             for reach in ("session", "project", "agent"):
-                assert await _told(session, reach=reach) == [f"Phoenix of {name}."]
+                assert await _assemble_contents(session, reach=reach) == [f"Phoenix of {name}."]
 
 
 @pytest.mark.parametrize("reach", ["world", "", 7, True])
 @pytest.mark.parametrize("memories", [True, False])
 async def test_a_reach_that_is_none_is_refused(store: Any, reach: Any, memories: bool) -> None:
     """Whether memories are wanted or not."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         with pytest.raises(Invalid, match="reach"):
             await session.assemble_context("x", reach=reach, include_memories=memories)
 
 
 async def test_without_a_project_there_is_none_to_reach(store: Any) -> None:
     """It is refused, with the remedy."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         with pytest.raises(Invalid, match="project_id"):
             await session.assemble_context(reach="project")
 
@@ -477,7 +475,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 async def test_words_stay_in_their_quotation(store: Any, text: str) -> None:
     """Whatever a message, a value, a key or a memory says, it opens no section and speaks for nobody."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         await session.add_message("user", text)
         session.context.put("note", text)
         session.context.put(text.replace("\x85", ""), 1)
@@ -493,6 +491,6 @@ async def test_words_stay_in_their_quotation(store: Any, text: str) -> None:
             assert not re.search(r"</?memory>|<\||\[/?INST\]|[\u2028\u2029\x85\u202e\r]", found.text)
 
 
-async def _used(store: Any, id: str) -> int:
+async def _use_count(store: Any, id: str) -> int:
     """How often a memory was used."""
     return int((await store.access(id, Scope())).count)

@@ -11,27 +11,26 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.promotion import Refusing
-from tests.support.sessions import a_spec, again, lines, talker
+from tests.support.promotion import FailingStore
+from tests.support.sessions import a_spec, lines, reopen, talker
 
-from omoide import clock
-from omoide.core.entry import Entry, Scope
+from omoide import Entry, Scope, clock
 from omoide.errors import Invalid, StoreFailed
 from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 ROOT = Path(__file__).parents[2]
 MANY = 100
 
 
-def opened(store: Any, id: str = "s1", **options: Any) -> Session:
+def make_session(store: Any, id: str = "s1", **options: Any) -> Session:
     """A session to be entered."""
     spec = options.pop("spec", a_spec(memory=True))
     return Session.open(spec, id, **{"store": store, "model": talker(), **options})
 
 
-async def begun(store: Any, **options: Any) -> Session:
+async def start_session(store: Any, **options: Any) -> Session:
     """A session that nobody will close."""
     return await Session.start(a_spec(memory=True), "s1", **{"store": store, "model": talker(), **options})
 
@@ -41,7 +40,7 @@ def learn(session: Session, value: Any = "Phoenix", key: str = "framework") -> N
     session.context.put(key, value, source="tool", confidence=0.9, memory_type="fact")
 
 
-async def kept(store: Any, **scope: Any) -> list[Entry]:
+async def all_entries(store: Any, **scope: Any) -> list[Entry]:
     """All that is remembered."""
     found: list[Entry] = await store.list_entries(Scope(**scope))
     return found
@@ -49,7 +48,7 @@ async def kept(store: Any, **scope: Any) -> list[Entry]:
 
 async def live(store: Any, **scope: Any) -> list[str]:
     """What counts now, in words."""
-    return sorted(one.content for one in await kept(store, **scope) if one.is_live(clock.now()))
+    return sorted(one.content for one in await all_entries(store, **scope) if one.is_live(clock.now()))
 
 
 # A process that is killed
@@ -57,7 +56,7 @@ async def live(store: Any, **scope: Any) -> list[str]:
 
 async def _live(url: str) -> None:
     """Learn something in a turn and after it, and be killed."""
-    async with open_store(url, embedder="none") as store, opened(store) as session:
+    async with open_store(url, embedder="none") as store, make_session(store) as session:
         learn(session)
         session.propose("Waiting.", importance=0.3)
         await session.run("Hello.", request_id="r1")
@@ -78,7 +77,7 @@ async def test_what_was_acknowledged_outlives_the_process(tmp_path: Path) -> Non
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     async with open_store(url, embedder="none") as store:
-        async with opened(store) as session:
+        async with make_session(store) as session:
             said = ["user: Hello.", "assistant: You said Hello.", "user: Aside."]
             assert lines(session.thread.entries) == said
             assert [one.content for one in session.short_term.conversation.to_list()] == [
@@ -91,7 +90,7 @@ async def test_what_was_acknowledged_outlives_the_process(tmp_path: Path) -> Non
             assert "not closed" in notice
             assert "lost" in notice
             assert notice in (await session.assemble_context()).notices
-        async with opened(store) as session:
+        async with make_session(store) as session:
             assert session.notices == ()
 
 
@@ -99,10 +98,10 @@ async def test_whoever_loads_it_hears_it_too(store: Any) -> None:
     """A session that was not closed says so, however it is taken up."""
     async with Session.open(a_spec(memory=True), "s0", store=store):
         pass
-    session = await begun(store)
+    session = await start_session(store)
     learn(session)
     await session.pause()
-    assert any("not closed" in one for one in (await again(session)).notices)
+    assert any("not closed" in one for one in (await reopen(session)).notices)
     assert (await Session.load("s0", a_spec(memory=True), store=store)).notices == ()
 
 
@@ -111,43 +110,43 @@ async def test_whoever_loads_it_hears_it_too(store: Any) -> None:
 
 async def test_a_turn_saves_what_was_learned_before_its_end(store: Any) -> None:
     """Before it, nothing of it is kept; after it, everything."""
-    session = await begun(store)
+    session = await start_session(store)
     learn(session)
     session.propose("Waiting.", importance=0.3)
-    assert (await again(session)).short_term.context.size == 0
+    assert (await reopen(session)).short_term.context.size == 0
     await session.run("Hello.")
-    for one in (session, await again(session)):
+    for one in (session, await reopen(session)):
         assert one.context.to_dict() == {"framework": "Phoenix"}
         assert [item.content for item in one.short_term.pending.list_implicit()] == ["Waiting."]
-    assert (await again(session)).short_term.context == session.short_term.context
+    assert (await reopen(session)).short_term.context == session.short_term.context
 
 
 @pytest.mark.parametrize("how", ["promote", "pause", "add_message"])
 async def test_promotion_pause_and_messages_save_as_well(store: Any, how: str) -> None:
     """Each keeps what was noted until then."""
-    session = await begun(store)
+    session = await start_session(store)
     learn(session)
     await getattr(session, how)(*["user", "Hello."][: 2 * (how == "add_message")])
-    assert (await again(session)).context.to_dict() == {"framework": "Phoenix"}
+    assert (await reopen(session)).context.to_dict() == {"framework": "Phoenix"}
 
 
 async def test_a_clean_end_is_not_told(store: Any) -> None:
     """A session that was closed, in either way, has nothing to tell."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         learn(session)
         assert session.notices == ()
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert session.notices == ()
         await session.close()
         await session.close()
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert (session.notices, session.context.to_dict()) == ((), {"framework": "Phoenix"})
 
 
 async def test_a_turn_is_over_also_where_its_notes_cannot_be_saved(store: Any) -> None:
     """The answer is given with a notice, and a later turn saves what this one could not."""
-    ill = Refusing(store)
-    session = await begun(ill)
+    ill = FailingStore(store)
+    session = await start_session(ill)
     learn(session)
     ill.calls = {"save notes"}
     result = await session.run("Hello.")
@@ -155,7 +154,7 @@ async def test_a_turn_is_over_also_where_its_notes_cannot_be_saved(store: Any) -
     assert any("not saved" in one for one in result.notices)
     ill.calls = set()
     await session.run("Hello again.")
-    assert (await again(session)).context.to_dict() == {"framework": "Phoenix"}
+    assert (await reopen(session)).context.to_dict() == {"framework": "Phoenix"}
 
 
 # Between two writes
@@ -163,27 +162,27 @@ async def test_a_turn_is_over_also_where_its_notes_cannot_be_saved(store: Any) -
 
 async def test_a_crash_after_the_write_makes_nothing_twice(store: Any) -> None:
     """Where a memory was written and the notes were not, the next program finds it again."""
-    ill = Refusing(store)
-    session = await begun(ill)
+    ill = FailingStore(store)
+    session = await start_session(ill)
     learn(session)
     session.propose("Waiting.", importance=0.9)
     await session.add_message("user", "Hello.")
     ill.calls = {"save notes"}
     with pytest.raises(StoreFailed):
         await session.promote()
-    before = await kept(store)
+    before = await all_entries(store)
     assert len(before) == 2
-    async with opened(store) as later:
+    async with make_session(store) as later:
         await later.promote()
         assert later.short_term.pending.size == 0
         await later.promote()
-    assert [(one.id, one.rev) for one in await kept(store)] == [(one.id, 1) for one in before]
+    assert [(one.id, one.rev) for one in await all_entries(store)] == [(one.id, 1) for one in before]
 
 
 async def test_a_crash_while_a_value_changes_leaves_one(store: Any) -> None:
     """The new value was written over the old one, and the notes still know the old one only."""
-    ill = Refusing(store)
-    session = await begun(ill)
+    ill = FailingStore(store)
+    session = await start_session(ill)
     for value in ("A", "B"):
         learn(session, value)
         await session.add_message("user", f"Now it is {value}.")
@@ -193,7 +192,7 @@ async def test_a_crash_while_a_value_changes_leaves_one(store: Any) -> None:
                 await session.promote()
         else:
             await session.promote()
-    async with opened(store) as later:
+    async with make_session(store) as later:
         assert later.context.peek("framework") == "B"
         await later.promote()
         assert await live(store) == ["framework: B"]
@@ -204,15 +203,15 @@ async def test_a_crash_while_a_value_changes_leaves_one(store: Any) -> None:
 
 async def test_a_crash_that_lost_the_new_value_leaves_one_too(store: Any) -> None:
     """Where the notes never heard of the value that was promoted last, the next one replaces it."""
-    ill = Refusing(store)
-    session = await begun(ill)
+    ill = FailingStore(store)
+    session = await start_session(ill)
     learn(session, "A")
     await session.promote()
     learn(session, "B")
     ill.calls = {"save notes"}
     with pytest.raises(StoreFailed):
         await session.promote()
-    async with opened(store) as later:
+    async with make_session(store) as later:
         learn(later, "C")
         await later.promote()
         assert await live(store) == ["framework: C"]
@@ -220,16 +219,16 @@ async def test_a_crash_that_lost_the_new_value_leaves_one_too(store: Any) -> Non
 
 async def test_what_could_not_be_saved_is_saved_by_the_next_try(store: Any) -> None:
     """The same program goes on after the store is well again."""
-    ill = Refusing(store)
-    async with opened(ill) as session:
+    ill = FailingStore(store)
+    async with make_session(ill) as session:
         learn(session)
         ill.calls = {"save notes"}
         with pytest.raises(StoreFailed):
             await session.promote()
         ill.calls = set()
         await session.promote()
-        assert (await again(session)).promotion_stats.total_promoted == 1
-    assert len(await kept(store)) == 1
+        assert (await reopen(session)).promotion_stats.total_promoted == 1
+    assert len(await all_entries(store)) == 1
 
 
 # Two programs
@@ -237,8 +236,8 @@ async def test_what_could_not_be_saved_is_saved_by_the_next_try(store: Any) -> N
 
 async def test_what_two_programs_note_is_all_there(store: Any) -> None:
     """Whoever saves second reads what the first one wrote, and adds its own."""
-    one = await begun(store)
-    other = await again(one, model=talker())
+    one = await start_session(store)
+    other = await reopen(one, model=talker())
     one.context.put("a", 1)
     one.propose("One.", importance=0.3)
     other.context.put("b", 2)
@@ -248,31 +247,31 @@ async def test_what_two_programs_note_is_all_there(store: Any) -> None:
     await one.pause()
     one.context.put("c", 3)
     await one.pause()
-    read = await again(one)
+    read = await reopen(one)
     assert read.context.to_dict() == {"a": 1, "b": 2, "c": 3}
     assert {item.content for item in read.short_term.pending.list_implicit()} == {"One.", "Two."}
 
 
 async def test_two_programs_promote_a_value_once(store: Any) -> None:
     """Both hold the same value, and there is one memory of it."""
-    one = await begun(store)
+    one = await start_session(store)
     learn(one)
     item = one.propose("Waiting.", importance=0.9)
     await one.add_message("user", "Hello.")
-    other = await again(one, model=talker())
+    other = await reopen(one, model=talker())
     await one.promote()
     await other.promote()
     assert await live(store) == ["Waiting.", "framework: Phoenix"]
-    assert len(await kept(store)) == 2
-    assert (await again(one)).short_term.pending.get(item.id) is None
+    assert len(await all_entries(store)) == 2
+    assert (await reopen(one)).short_term.pending.get(item.id) is None
 
 
 async def test_two_programs_that_change_a_value_leave_one(store: Any) -> None:
     """What the second one notes replaces what the first one promoted meanwhile."""
-    one = await begun(store)
+    one = await start_session(store)
     learn(one, "A")
     await one.promote()
-    other = await again(one, model=talker())
+    other = await reopen(one, model=talker())
     learn(other, "B")
     await other.promote()
     learn(one, "C")
@@ -287,9 +286,9 @@ class Oops(Exception):
     """What a program raises."""
 
 
-async def failing(store: Any, id: str = "s1", value: str = "Phoenix", *, broken: Any = None) -> None:
+async def learn_and_fail(store: Any, id: str = "s1", value: str = "Phoenix", *, broken: Any = None) -> None:
     """Learn something and raise."""
-    async with opened(store, id) as session:
+    async with make_session(store, id) as session:
         learn(session, value)
         if broken is not None:
             broken.calls = {"save notes"}
@@ -299,20 +298,20 @@ async def failing(store: Any, id: str = "s1", value: str = "Phoenix", *, broken:
 async def test_an_error_comes_out_as_it_is(store: Any) -> None:
     """Not within a group, and what was learned is kept and promoted."""
     with pytest.raises(Oops) as raised:
-        await failing(store)
+        await learn_and_fail(store)
     assert type(raised.value) is Oops
     assert await live(store) == ["framework: Phoenix"]
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert (session.notices, session.context.to_dict()) == ((), {"framework": "Phoenix"})
 
 
 async def test_an_error_comes_out_although_the_store_is_broken(store: Any) -> None:
     """What went wrong first is what is heard; without it, the store's error is."""
-    ill = Refusing(store)
+    ill = FailingStore(store)
     with pytest.raises(Oops):
-        await failing(ill, broken=ill)
+        await learn_and_fail(ill, broken=ill)
     ill.calls = set()
-    session = await opened(ill, "s2").__aenter__()
+    session = await make_session(ill, "s2").__aenter__()
     learn(session)
     ill.calls = {"save notes"}
     with pytest.raises(StoreFailed):
@@ -322,22 +321,22 @@ async def test_an_error_comes_out_although_the_store_is_broken(store: Any) -> No
 async def test_a_cancelled_block_is_saved(store: Any) -> None:
     """Who stops waiting loses nothing of what was learned."""
     with anyio.move_on_after(30) as scope:
-        async with opened(store) as session:
+        async with make_session(store) as session:
             learn(session)
             scope.cancel()
             await anyio.sleep_forever()
     assert scope.cancelled_caught
     assert await live(store) == ["framework: Phoenix"]
-    async with opened(store) as session:
+    async with make_session(store) as session:
         assert (session.notices, session.context.to_dict()) == ((), {"framework": "Phoenix"})
 
 
 async def test_sessions_can_lie_within_each_other(store: Any) -> None:
     """The inner one ends with its error, and the outer one goes on."""
-    async with opened(store, "outer") as outer:
+    async with make_session(store, "outer") as outer:
         learn(outer, "A")
         with pytest.raises(Oops):
-            await failing(store, "inner", "B")
+            await learn_and_fail(store, "inner", "B")
         assert await outer.chat("Hello.") == "You said Hello."
         assert await live(store) == ["framework: B"]
     assert await live(store, session_id="outer") == ["framework: A"]
@@ -347,7 +346,7 @@ async def test_many_sessions_learn_at_once(store: Any) -> None:
     """A hundred of them, with promotion in the background, each with its own memory."""
 
     async def converse(at: int) -> None:
-        async with opened(store, f"s{at}", promotion=PromotionPolicy(every_ms=60_000)) as session:
+        async with make_session(store, f"s{at}", promotion=PromotionPolicy(every_ms=60_000)) as session:
             learn(session, at)
             await session.add_message("user", f"This is {at}.")
             await session.promote()
@@ -357,20 +356,20 @@ async def test_many_sessions_learn_at_once(store: Any) -> None:
         async with anyio.create_task_group() as group:
             for at in range(MANY):
                 group.start_soon(converse, at)
-    found = {one.session_id: one.content for one in await kept(store)}
+    found = {one.session_id: one.content for one in await all_entries(store)}
     assert found == {f"s{at}": f"framework: {at}" for at in range(MANY)}
 
 
 async def test_a_fork_understands_what_the_first_one_did(store: Any) -> None:
     """It starts with the same working context, and each goes its own way from there."""
-    async with opened(store) as session:
+    async with make_session(store) as session:
         learn(session)
         await session.run("Hello.")
         fork = await session.fork("s2")
         fork.context.put("framework", "Rails")
         await fork.close()
         assert session.context.to_dict() == {"framework": "Phoenix"}
-        assert (await again(fork)).context.to_dict() == {"framework": "Rails"}
+        assert (await reopen(fork)).context.to_dict() == {"framework": "Rails"}
 
 
 # What makes no sense
@@ -397,6 +396,6 @@ async def test_a_session_that_makes_no_sense_is_not_begun(
 ) -> None:
     """The field is named, and nothing is written."""
     with pytest.raises(Invalid, match=field):
-        async with opened(store, **options):
+        async with make_session(store, **options):
             raise AssertionError("it was begun")
     assert await store.changes("default") == []

@@ -7,11 +7,22 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.sessions import PAY, Till, Watched, a_spec, again, captured, lines, shown, talk, talker
-from tests.support.turns import Spy, wants
+from tests.support.sessions import (
+    PAY,
+    Till,
+    WatchedStore,
+    a_spec,
+    captured_entries,
+    conversation_of,
+    echo_conversation,
+    lines,
+    reopen,
+    talker,
+)
+from tests.support.turns import Spy, tool_calls
 
-from omoide.core.action import action
-from omoide.core.definition import Externalize, Plugin
+from omoide import Plugin, action
+from omoide.core import Externalize
 from omoide.errors import (
     Conflict,
     Invalid,
@@ -25,11 +36,9 @@ from omoide.errors import (
 )
 from omoide.sessions import Session
 from omoide.testing import eventually
-from omoide.turns import runner
-from omoide.turns.controls import Control, Interrupt, Rewrite
-from omoide.turns.model import Reply
+from omoide.turns import Control, Interrupt, Reply, Rewrite, runner
 
-BUMP = wants(("bump", {}))
+BUMP = tool_calls(("bump", {}))
 
 
 class PowerCut(BaseException):
@@ -42,7 +51,7 @@ def bump(ctx: Any) -> Any:
     return {"n": ctx.state.get("n", 0) + 1}
 
 
-async def started(store: Any, *replies: Any, **options: Any) -> Session:
+async def start_session(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
     return await Session.start(spec, "s1", store=store, model=talker(*replies), **options)
@@ -53,7 +62,7 @@ def state_of(agent: Any) -> dict[str, Any]:
     return {key: value for key, value in agent.state.items() if not key.startswith("__")}
 
 
-def breaking(*names: str) -> Any:
+def fail_at(*names: str) -> Any:
     """What a watched store does before its operations: it fails at these, from when it is told to."""
 
     async def before(name: str, args: Any) -> None:
@@ -103,8 +112,8 @@ class Depot:
 
     async def cut(self, store: Any, *controls: Control) -> tuple[Session, dict[str, int]]:
         """A session whose power failed after both were approved, and what had been shown."""
-        both = wants(("pay", {"sum": 70}), ("ship", {"sum": 80}))
-        session = await started(store, both, spec=self.spec, controls=controls)
+        both = tool_calls(("pay", {"sum": 70}), ("ship", {"sum": 80}))
+        session = await start_session(store, both, spec=self.spec, controls=controls)
         first = await session.run("go")
         for review in first.reviews:
             await session.approve(review.id)
@@ -112,7 +121,7 @@ class Depot:
             await session.resume()
         self.dark = False
         seen = {one.call.name: one.call.params["sum"] for one in first.reviews if one.call}
-        return await again(session, model=talker("Done."), controls=controls), seen
+        return await reopen(session, model=talker("Done."), controls=controls), seen
 
 
 @pytest.mark.parametrize("controls", [(), (Rising,)], ids=["plain", "rewritten"])
@@ -133,7 +142,7 @@ async def test_a_session_that_waits_always_says_for_what(store: Any) -> None:
     """Another process that looks at it finds the open question, and cannot go on without its answer."""
     session, _ = await Depot().cut(store)
     assert (await session.resume()).status == "waiting"
-    other = await again(session, model=talker("Done."))
+    other = await reopen(session, model=talker("Done."))
     assert (other.status, [one.unknown for one in other.pending_reviews]) == ("waiting", [True])
     with pytest.raises(ReviewNeeded):
         await other.resume()
@@ -142,14 +151,16 @@ async def test_a_session_that_waits_always_says_for_what(store: Any) -> None:
 async def test_what_was_denied_before_a_crash_stays_denied(store: Any) -> None:
     """A no outlives the crash of its neighbour, and is not asked again."""
     depot = Depot()
-    session = await started(store, wants(("pay", {"sum": 1}), ("ship", {"sum": 2})), spec=depot.spec)
+    session = await start_session(
+        store, tool_calls(("pay", {"sum": 1}), ("ship", {"sum": 2})), spec=depot.spec
+    )
     pay, ship = (await session.run("go")).reviews
     await session.approve(pay.id)
     await session.deny(ship.id, "not today")
     with pytest.raises(PowerCut):
         await session.resume()
     depot.dark = False
-    later = await again(session, model=talker("Done."))
+    later = await reopen(session, model=talker("Done."))
     for review in (await later.resume()).reviews:
         await later.settle(review.id, "was paid")
     assert (await later.resume()).status == "finished"
@@ -164,7 +175,7 @@ async def test_a_settled_action_is_not_computed_after_another_pause(store: Any) 
     """What a person answered in place of a pure tool changes no state, however often the turn pauses."""
     till = Till()
     spec = a_spec(tools=[bump, till.pay], approve=["bump", "pay"])
-    session = await started(
+    session = await start_session(
         store, BUMP, PAY | {"operations": [{**PAY["operations"][0], "id": "p"}]}, "Done.", spec=spec
     )
     await session.settle((await session.run("go")).reviews[0].id, "not done")
@@ -177,7 +188,7 @@ async def test_a_settled_action_is_not_computed_after_another_pause(store: Any) 
 async def test_a_session_its_forks_and_its_replays_agree_on_the_state(store: Any, verdict: str) -> None:
     """A pure tool that was settled counts nowhere, one that was approved everywhere."""
     spec = a_spec(tools=[bump], approve=["bump"])
-    session = await started(store, BUMP, "One.", "Two.", spec=spec)
+    session = await start_session(store, BUMP, "One.", "Two.", spec=spec)
     review = (await session.run("one", request_id="r1")).reviews[0].id
     await (session.settle(review, "not done") if verdict == "settle" else session.approve(review))
     await session.resume()
@@ -187,7 +198,7 @@ async def test_a_session_its_forks_and_its_replays_agree_on_the_state(store: Any
         (await session.fork(after="r1")).agent,
         (await session.fork()).agent,
         (await session.replay("r1")).agent,
-        (await again(session)).agent,
+        (await reopen(session)).agent,
     ]
     assert [state_of(agent) for agent in agents] == [{} if verdict == "settle" else {"n": 1}] * 5
 
@@ -197,29 +208,31 @@ async def test_a_session_its_forks_and_its_replays_agree_on_the_state(store: Any
 
 async def test_a_turn_without_a_store_is_never_captured(store: Any) -> None:
     """Neither with the turn nor with the next one; it is still part of the conversation."""
-    session = await started(store)
+    session = await start_session(store)
     silent = await session.run("I am ill", memory_store=None)
     assert (silent.memory, silent.recalled, session.record.captures) == (None, None, ())
     model = talker()
     await session.run("hello", model=model)
-    assert [one.content for one in await captured(store)] == ["User: hello\nAssistant: You said hello"]
-    assert shown(model.prompts[0]) == [*talk("I am ill"), "user: hello"]
+    assert [one.content for one in await captured_entries(store)] == [
+        "User: hello\nAssistant: You said hello"
+    ]
+    assert conversation_of(model.prompts[0]) == [*echo_conversation("I am ill"), "user: hello"]
 
 
 async def test_a_capture_that_failed_elsewhere_does_not_land_in_the_sessions_store(store: Any) -> None:
     """A turn that was to be remembered in another store is remembered there or not at all."""
     other = Spy()
     other.write_fails = StoreFailed("other", "is away", "try again")
-    session = await started(store)
+    session = await start_session(store)
     failed = await session.run("for the other", memory_store=other)
     assert (failed.memory, len(failed.notices)) == (None, 1)
     await session.run("for this one")
-    assert [one.content for one in await captured(store)] == [
+    assert [one.content for one in await captured_entries(store)] == [
         "User: for this one\nAssistant: You said for this one"
     ]
 
 
-class Hasty(Watched):
+class Hasty(WatchedStore):
     """A store that writes an answer down for a program that stops waiting just then."""
 
     scope: anyio.CancelScope | None = None
@@ -232,10 +245,10 @@ class Hasty(Watched):
         return rev
 
 
-async def cut_short(store: Any, said: str, **options: Any) -> Session:
+async def interrupt_session(store: Any, said: str, **options: Any) -> Session:
     """A session whose program stopped waiting when the answer was written and not committed."""
     hasty = Hasty(store)
-    session = await started(hasty)
+    session = await start_session(hasty)
     with anyio.CancelScope() as hasty.scope:
         await session.run(said, **options)
     hasty.scope = None
@@ -245,10 +258,12 @@ async def cut_short(store: Any, said: str, **options: Any) -> Session:
 
 async def test_an_answer_off_the_record_that_is_committed_late_is_not_captured(store: Any) -> None:
     """The next turn ends what was answered and not committed; its own store is not that of the other."""
-    session = await cut_short(store, "I am ill", memory_store=None)
+    session = await interrupt_session(store, "I am ill", memory_store=None)
     await session.run("hello")
     assert session.record.turns == 2
-    assert [one.content for one in await captured(store)] == ["User: hello\nAssistant: You said hello"]
+    assert [one.content for one in await captured_entries(store)] == [
+        "User: hello\nAssistant: You said hello"
+    ]
 
 
 # What a session hands on
@@ -256,7 +271,7 @@ async def test_an_answer_off_the_record_that_is_committed_late_is_not_captured(s
 
 async def test_a_fork_stays_in_the_namespace_of_its_session(store: Any) -> None:
     """What was said in a confined session is copied to where it is confined, unless another is named."""
-    session = await started(store, namespace="private")
+    session = await start_session(store, namespace="private")
     await session.run("one")
     fork = await session.fork("f1")
     assert (fork.record.namespace, fork.requests) == ("private", session.requests)
@@ -281,8 +296,8 @@ async def test_what_a_turn_says_comes_over_what_its_session_says(store: Any) -> 
         "context": {"tenant": "t1", "lang": "en"},
         "secrets": {"key": "k-session", "pin": "p-session"},
     }
-    session = await started(store, spec=spec, **own)
-    model = [wants(("look", {})), "Seen."]
+    session = await start_session(store, spec=spec, **own)
+    model = [tool_calls(("look", {})), "Seen."]
     await session.run(
         "one", model=talker(*model), context={"lang": "ja", "order": 7}, secrets={"key": "k-turn"}
     )
@@ -326,22 +341,24 @@ class Away(Box):
         return Externalize(key="box", pointer="somewhere")
 
 
-ADD = wants(("add", {}))
+ADD = tool_calls(("add", {}))
 
 
 async def test_a_plugin_that_is_new_to_a_session_is_mounted(store: Any) -> None:
     """Who adds one to the spec finds its slice in the sessions that were there before, and keeps it."""
-    await (await started(store)).run("one")
+    await (await start_session(store)).run("one")
     spec = a_spec(plugins=[Box()], tools=["add"])
     session = await Session.load("s1", spec, store=store, model=talker(ADD, "Added."))
     assert state_of(session.agent) == {"box": {"n": 0}}
     await session.run("two")
-    assert state_of((await again(session)).agent) == {"box": {"n": 1}}
+    assert state_of((await reopen(session)).agent) == {"box": {"n": 1}}
 
 
 async def test_a_slice_that_is_dropped_is_mounted_for_each_turn(store: Any) -> None:
     """A cache starts anew with the next turn, and its tools find it."""
-    session = await started(store, ADD, "One.", ADD, "Two.", spec=a_spec(plugins=[Cache()], tools=["add"]))
+    session = await start_session(
+        store, ADD, "One.", ADD, "Two.", spec=a_spec(plugins=[Cache()], tools=["add"])
+    )
     for said in ("one", "two"):
         done = await session.run(said)
         assert state_of(done.agent) == {"box": {"n": 1}}
@@ -351,7 +368,7 @@ async def test_a_slice_that_is_dropped_is_mounted_for_each_turn(store: Any) -> N
 
 async def test_a_slice_that_nobody_can_bring_back_is_an_error(store: Any) -> None:
     """A pointer that no plugin resolves is told, with the name of the slice, and no turn runs without it."""
-    session = await started(store, spec=a_spec(plugins=[Away()]))
+    session = await start_session(store, spec=a_spec(plugins=[Away()]))
     model = talker()
     with pytest.raises(RestoreFailed, match="'box'"):
         await session.run("one", model=model)
@@ -375,13 +392,13 @@ async def test_a_shape_that_cannot_be_checked_leaves_the_session_alone(store: An
 
 async def test_an_input_that_can_never_fit_is_not_recalled_with_or_kept(store: Any) -> None:
     """It is refused at once: nothing is asked of the store, nothing is kept, nothing is there to resume."""
-    watched = Watched(store)
-    session = await started(watched)
+    watched = WatchedStore(store)
+    session = await start_session(watched)
     watched.calls.clear()
     with pytest.raises(OverBudget):
         await session.run("lamp order " * 100_000)
     assert watched.calls == []
-    kept = await again(session)
+    kept = await reopen(session)
     assert (kept.status, kept.requests, kept.record.turn, len(kept.thread.entries)) == ("new", [], None, 0)
     with pytest.raises(Invalid, match="nothing to resume"):
         await session.resume()
@@ -404,7 +421,7 @@ class Speaker:
 
 async def test_a_stream_that_nobody_reads_lets_go_of_its_session(store: Any) -> None:
     """The turn ends by itself while the reader holds on to the stream, and others can use the session."""
-    session = await started(store)
+    session = await start_session(store)
 
     async def body() -> AsyncIterator[str]:
         async with session.stream("one", model=Speaker()) as answer:
@@ -414,18 +431,18 @@ async def test_a_stream_that_nobody_reads_lets_go_of_its_session(store: Any) -> 
     held: Any = body()
     with anyio.fail_after(20):
         assert await anext(held) == "x"
-        other = await again(session, model=talker())
+        other = await reopen(session, model=talker())
 
         async def over() -> bool:
-            return (await again(session)).status == "finished"
+            return (await reopen(session)).status == "finished"
 
         await eventually(over)
-        assert await eventually(lambda: _answered(other, "two")) == "You said two"
+        assert await eventually(lambda: _try_chat(other, "two")) == "You said two"
         await held.aclose()
-    assert (await again(session)).record.turns == 2
+    assert (await reopen(session)).record.turns == 2
 
 
-async def _answered(session: Session, said: str) -> str | None:
+async def _try_chat(session: Session, said: str) -> str | None:
     try:
         return await session.chat(said)
     except SessionBusy:  # the lease is given back a moment after the answer is kept
@@ -435,18 +452,18 @@ async def _answered(session: Session, said: str) -> str | None:
 async def test_a_turn_that_was_approved_can_be_streamed(store: Any) -> None:
     """A stream without input goes on with the turn that waits; its text comes in pieces, and the tool ran."""
     till = Till()
-    session = await started(store, PAY, spec=till.spec(approve=["pay"]))
+    session = await start_session(store, PAY, spec=till.spec(approve=["pay"]))
     await session.approve((await session.run("pay")).reviews[0].id)
     async with session.stream(model=Speaker()) as answer:
         pieces = [piece async for piece in answer.text()]
     assert (pieces, till.log) == (["x"] * 100, ["pay 5"])
     assert (answer.result.status, session.status, len(session.requests)) == ("finished", "finished", 1)
-    assert len(await captured(store)) == 1
+    assert len(await captured_entries(store)) == 1
 
 
 async def test_a_stream_of_nothing_to_resume_says_so(store: Any) -> None:
     """Without input and without a turn that waits there is nothing to stream; an open question is named."""
-    session = await started(store, PAY, spec=Till().spec(approve=["pay"]))
+    session = await start_session(store, PAY, spec=Till().spec(approve=["pay"]))
 
     async def streamed() -> None:
         async with session.stream() as answer:
@@ -473,28 +490,28 @@ async def test_a_conflict_of_somebody_else_is_an_error_of_the_turn(store: Any, t
         def at_output(self, text: str, ctx: Any) -> Any:
             raise trouble
 
-    session = await started(store)
+    session = await start_session(store)
     with pytest.raises(type(trouble)):
         await session.run("one", controls=[Shares()])
     assert (session.status, (session.error or {})["kind"]) == ("error", type(trouble).__name__)
-    assert (await again(session)).status == "error"
+    assert (await reopen(session)).status == "error"
     assert await session.chat("two") == "You said two"
 
 
 async def test_an_input_is_rewritten_once_whatever_happens_then(store: Any) -> None:
     """A turn that was cut off before its words were kept goes on with what the controls left of them."""
-    before = breaking("append thread")
+    before = fail_at("append thread")
 
     class Polite(Control):
         def at_input(self, text: str, ctx: Any) -> Any:
             return Rewrite(f"please: {text}")
 
-    session = await started(Watched(store, before), controls=[Polite()])
+    session = await start_session(WatchedStore(store, before), controls=[Polite()])
     before.broken = True
     with pytest.raises(StoreFailed):
         await session.run("one")
     before.broken = False
-    later = await again(session, model=talker(), controls=[Polite()])
+    later = await reopen(session, model=talker(), controls=[Polite()])
     assert (await later.resume()).content == "You said please: one"
 
 
@@ -511,15 +528,15 @@ class Masked(Control):
 async def test_a_session_goes_on_only_under_the_controls_its_turn_began_with(store: Any) -> None:
     """Who resumes without them is told which; nothing runs, and with them the answer is masked."""
     till = Till()
-    session = await started(store, PAY, spec=till.spec(), controls=[Masked()])
+    session = await start_session(store, PAY, spec=till.spec(), controls=[Masked()])
     await session.approve((await session.run("pay")).reviews[0].id)
     model = talker("the secret")
     with pytest.raises(Invalid, match="controls lack Masked"):
-        await (await again(session, model=model)).resume()
-    assert (till.log, model.requests, (await again(session)).status) == ([], [], "waiting")
-    done = await (await again(session, model=model, controls=[Masked()])).resume()
+        await (await reopen(session, model=model)).resume()
+    assert (till.log, model.requests, (await reopen(session)).status) == ([], [], "waiting")
+    done = await (await reopen(session, model=model, controls=[Masked()])).resume()
     assert (done.content, till.log) == ("the ***", ["pay 5"])
-    assert "secret" not in (await captured(store))[0].content
+    assert "secret" not in (await captured_entries(store))[0].content
 
 
 # What is answered is kept
@@ -530,7 +547,7 @@ async def test_an_answer_is_kept_though_its_listener_does_not_come_back(
 ) -> None:
     """A listener that waits at the end, in a program that stops waiting, does not undo what was answered."""
     monkeypatch.setattr(runner, "FINAL_EVENT_TIMEOUT", 0.01)
-    session = await started(store)
+    session = await start_session(store)
     with anyio.fail_after(20), anyio.CancelScope() as scope:
 
         async def listener(event: Any) -> None:
@@ -549,7 +566,7 @@ async def test_an_answer_is_kept_though_its_listener_fails(store: Any) -> None:
         if event.kind == "turn_finished":
             raise ValueError("the page is gone")
 
-    session = await started(store)
+    session = await start_session(store)
     done = await session.run("one", on_event=listener)
     assert (done.content, session.status) == ("You said one", "finished")
     assert done.notices == ("a listener failed (ValueError: the page is gone)",)
@@ -558,12 +575,12 @@ async def test_an_answer_is_kept_though_its_listener_fails(store: Any) -> None:
 
 async def test_an_answer_that_was_not_committed_is_part_of_the_next_turn(store: Any) -> None:
     """Asking something else does not give up what is answered: it is committed first, and captured."""
-    await _follows(await cut_short(store, "one"), store)
+    await _follows(await interrupt_session(store, "one"), store)
 
 
 async def test_what_ends_a_turn_late_does_not_speak_for_the_new_one(store: Any) -> None:
     """Listeners of the next turn hear of one turn that started and one that finished: their own."""
-    session = await cut_short(store, "one")
+    session = await interrupt_session(store, "one")
     heard: list[str] = []
     done = await session.run("two", on_event=lambda event: heard.append(event.kind))
     assert [kind for kind in heard if kind.startswith("turn_")] == ["turn_started", "turn_finished"]
@@ -574,7 +591,7 @@ async def _follows(session: Session, store: Any) -> None:
     """Check that a second turn sees the first, and that both are remembered, each once."""
     model = talker()
     await session.run("two", model=model)
-    assert shown(model.prompts[0]) == [*talk("one"), "user: two"]
+    assert conversation_of(model.prompts[0]) == [*echo_conversation("one"), "user: two"]
     assert (session.record.turns, session.status) == (2, "finished")
-    said = sorted(one.content for one in await captured(store))
+    said = sorted(one.content for one in await captured_entries(store))
     assert said == [f"User: {word}\nAssistant: You said {word}" for word in ("one", "two")]

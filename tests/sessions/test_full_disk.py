@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.turns import wants
+from tests.support.turns import tool_calls
 
 from omoide import AgentSpec, Scope, Session, action, open_store
 from omoide.errors import DiskFull, OmoideError
@@ -15,18 +15,18 @@ ROOM = (60, 70, 80, 90, 120)
 """How many pages the file may have, a few more each time."""
 
 
-async def gone_on(session: Session) -> None:
+async def finish_turn(session: Session) -> None:
     """Bring the turn that did not finish to its end; a tool of unknown outcome is looked up by hand."""
     for review in session.pending_reviews:
         await session.settle(review.id, "done")
     await session.resume()
 
 
-async def filled(session: Session, errors: list[OmoideError]) -> None:
+async def fill_disk(session: Session, errors: list[OmoideError]) -> None:
     """Ask until there is no room left."""
     try:
         while session.status not in ("new", "finished"):
-            await gone_on(session)
+            await finish_turn(session)
         for _ in range(50):
             await session.run("Once more, please.")
     except OmoideError as error:
@@ -44,7 +44,7 @@ async def test_nothing_is_lost_or_done_twice_when_the_disk_fills_up(tmp_path: Pa
         return "x" * 3_000
 
     def model(request: Any, journal: Any) -> Any:
-        return wants(("pay", {})) if request.round == 0 else "Paid. " * 100
+        return tool_calls(("pay", {})) if request.round == 0 else "Paid. " * 100
 
     spec = AgentSpec(id="a", tools=[pay], memory={"capture": "conversation"})
     url = f"sqlite:///{(tmp_path / 'full.db').as_posix()}"
@@ -53,7 +53,7 @@ async def test_nothing_is_lost_or_done_twice_when_the_disk_fills_up(tmp_path: Pa
         async with open_store(url, embedder="none", max_pages=pages) as store:
             try:
                 async with Session.open(spec, "s", store=store, model=model) as session:
-                    await filled(session, errors)
+                    await fill_disk(session, errors)
             except DiskFull as error:
                 errors.append(error)
     assert {type(error) for error in errors} == {DiskFull}
@@ -62,7 +62,7 @@ async def test_nothing_is_lost_or_done_twice_when_the_disk_fills_up(tmp_path: Pa
         Session.open(spec, "s", store=store, model=model) as session,
     ):
         while session.status not in ("new", "finished"):
-            await gone_on(session)
+            await finish_turn(session)
         await session.run("And a last one.")
         kept = await store.list_entries(Scope(agent_id="a"))
         turns = session.record.turns

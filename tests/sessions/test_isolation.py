@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.sessions import a_spec, talker
 
-from omoide import clock
-from omoide.core.entry import Scope
+from omoide import Scope, clock
 from omoide.errors import NotFound
 from omoide.sessions import Session
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 START = 1_800_000_000_000
@@ -55,11 +54,11 @@ async def do(session: Session, step: Step) -> Any:
         case ("look",):
             return (await session.assemble_context()).text
         case _:
-            return noted(session, step)
+            return note_step(session, step)
     return None
 
 
-def noted(session: Session, step: Step) -> Any:
+def note_step(session: Session, step: Step) -> Any:
     """A step that only short-term memory knows of."""
     match step:
         case "put", key, value:
@@ -97,7 +96,9 @@ async def state(session: Session, store: Any) -> dict[str, Any]:
     }
 
 
-async def lived(steps: Sequence[tuple[str, Step]]) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
+async def run_steps(
+    steps: Sequence[tuple[str, Step]],
+) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
     """What each session saw and is in the end, when they take these steps in turn on one store."""
     spec = a_spec(memory={"scope": "session"})
     seen: dict[str, list[Any]] = {id: [] for id, _ in steps}
@@ -117,9 +118,9 @@ async def lived(steps: Sequence[tuple[str, Step]]) -> tuple[dict[str, list[Any]]
 @given(st.lists(st.tuples(st.sampled_from(["s1", "s2"]), STEPS), max_size=25))
 async def test_two_sessions_do_not_notice_each_other(steps: list[tuple[str, Step]]) -> None:
     """Whatever they do in turn on one store, each sees and ends as it would alone."""
-    seen, ended = await lived(steps)
+    seen, ended = await run_steps(steps)
     for id in seen:
-        alone, last = await lived([(whose, step) for whose, step in steps if whose == id])
+        alone, last = await run_steps([(whose, step) for whose, step in steps if whose == id])
         assert seen[id] == alone[id]
         assert ended[id] == last[id]
 

@@ -10,14 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.session_processes import Life, finish, killed
-from tests.support.sessions import Watched, captured, lines, shown, talker, told
+from tests.support.session_processes import Life, finish, run_in_process
+from tests.support.sessions import WatchedStore, captured_entries, conversation_of, describe, lines, talker
 
-from omoide import clock, memory
-from omoide.core.entry import Scope
+from omoide import Scope, clock, memory
 from omoide.errors import SessionBusy, TurnPending
 from omoide.sessions import Session
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
@@ -42,7 +41,7 @@ RESUMED += [point for point in POINTS if "recall" not in point and not point.sta
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a session for each point at which its turn was killed."""
     folder = tmp_path_factory.mktemp("kills")
-    ended = killed(folder, {point: [point] for point in POINTS})
+    ended = run_in_process(folder, {point: [point] for point in POINTS})
     assert {point: codes for point, codes in ended.items() if codes != [-9]} == {}, (
         "not every point was reached"
     )
@@ -52,7 +51,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class After:
     """A session whose runner was killed, with all that is known of what it did."""
 
-    def __init__(self, life: Life, session: Session, store: Watched) -> None:
+    def __init__(self, life: Life, session: Session, store: WatchedStore) -> None:
         self.life, self.session, self.store = life, session, store
         self.found = lines(session.thread.entries)
         self.record = session.record
@@ -83,14 +82,14 @@ def copy(lives: Path, name: str, folder: Path) -> None:
 
 
 @asynccontextmanager
-async def taken_up(lives: Path, name: str, folder: Path, n: int = 9) -> AsyncIterator[After]:
+async def open_copy(lives: Path, name: str, folder: Path, n: int = 9) -> AsyncIterator[After]:
     """A copy of the session after its last life, when no lease is held any more."""
     copy(lives, name, folder)
     life = Life(folder, name, n)
     with clock.override(life.clock):
         async with open_store(life.url, embedder="none") as opened:
             assert opened.sync.check() == []
-            store = Watched(opened)
+            store = WatchedStore(opened)
             yield After(life, await Session.load("s1", life.spec(), store=store, model=life.model), store)
 
 
@@ -122,14 +121,14 @@ async def check(after: After) -> None:
     assert (session.status, session.record.turns, session.requests) == ("finished", 2, ["r1", "r2"])
     assert (session.record.turn, session.record.captures, session.pending_reviews) == (None, (), ())
     assert memory.world_get(session.agent, "n") == 1
-    kept = await captured(after.store)
+    kept = await captured_entries(after.store)
     assert [(entry.metadata["request_id"], entry.content) for entry in kept] == [
         ("r1", "User: hello\nAssistant: Done."),
         ("r2", "User: pay\nAssistant: Done."),
     ]
     assert [entry.rev for entry in kept] == [1, 1]
     places = [int(one.ref.rsplit(":", 1)[1]) for one in kept[1].evidence]
-    assert [told(session.thread.entries[at]) for at in places] == ["user: pay", "assistant: Done."]
+    assert [describe(session.thread.entries[at]) for at in places] == ["user: pay", "assistant: Done."]
     assert len(await after.store.list_entries(Scope())) == 2
     assert (await session.replay("r2")).content == "Done."
 
@@ -139,7 +138,7 @@ async def check_next(after: After) -> None:
     model = talker("Bye.")
     await after.session.run("bye", model=model)
     paid = only(lines(after.session.thread.entries), "ok pay")[0].removeprefix("ok pay")
-    assert shown(model.prompts[0]) == [
+    assert conversation_of(model.prompts[0]) == [
         *("user: hello", "assistant: Done.", "user: pay", "assistant: ", f"tool{paid}", "tool: 12 left"),
         *("tool: done", "assistant: Done.", "user: bye"),
     ]
@@ -148,7 +147,7 @@ async def check_next(after: After) -> None:
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_killed_turn_is_finished_once(lives: Path, tmp_path: Path, point: str) -> None:
     """Wherever the process ends, whoever takes the session up brings the turn to the same end."""
-    async with taken_up(lives, point, tmp_path) as after:
+    async with open_copy(lives, point, tmp_path) as after:
         asked, recalls = after.asked(), after.store.calls.count("recall")
         unsure = after.open("pay")
         result = await finish(after.session)
@@ -170,7 +169,7 @@ async def test_a_killed_turn_is_finished_once(lives: Path, tmp_path: Path, point
 @pytest.mark.parametrize("point", ["begin pay 1 after", "pay 1 before", "pay 1 after", "end pay 1 before"])
 async def test_a_tool_that_may_have_happened_is_asked_about(lives: Path, tmp_path: Path, point: str) -> None:
     """It began, nobody knows how it ended, so it waits for a person; what may happen twice does not."""
-    async with taken_up(lives, point, tmp_path) as after:
+    async with open_copy(lives, point, tmp_path) as after:
         assert after.open("pay")
         result = await after.session.resume()
         assert result.status == after.session.status == "waiting"
@@ -186,20 +185,20 @@ async def test_a_tool_that_may_have_happened_is_asked_about(lives: Path, tmp_pat
 
 async def test_a_person_may_have_it_run_again(lives: Path, tmp_path: Path) -> None:
     """After a yes the tool runs once more, and its answer is the one that counts."""
-    async with taken_up(lives, "pay 1 after", tmp_path) as after:
+    async with open_copy(lives, "pay 1 after", tmp_path) as after:
         result = await after.session.resume()
         await after.session.approve(result.reviews[0].id)
         assert (await after.session.resume()).content == "Done."
         assert after.done().count("pay") == 2
         found = lines(after.session.thread.entries)
         assert only(found, "ok pay") == ["ok pay: paid"]
-        assert len(await captured(after.store)) == 2
+        assert len(await captured_entries(after.store)) == 2
 
 
 @pytest.mark.parametrize("point", ["reply 1 after", "begin pay 1 before"])
 async def test_a_tool_that_did_not_begin_simply_runs(lives: Path, tmp_path: Path, point: str) -> None:
     """Before its beginning is written down it has not happened, so nobody needs to be asked."""
-    async with taken_up(lives, point, tmp_path) as after:
+    async with open_copy(lives, point, tmp_path) as after:
         result = await after.session.resume()
         assert (result.status, sorted(after.done())) == ("finished", ["look", "pay"])
 
@@ -207,7 +206,7 @@ async def test_a_tool_that_did_not_begin_simply_runs(lives: Path, tmp_path: Path
 @pytest.mark.parametrize("point", ["answer 1 after", "commit 1 before"])
 async def test_an_answer_without_its_header_is_committed(lives: Path, tmp_path: Path, point: str) -> None:
     """The session still says that it runs; nothing is called, and the answer is part of it, once."""
-    async with taken_up(lives, point, tmp_path) as after:
+    async with open_copy(lives, point, tmp_path) as after:
         assert (after.session.status, after.session.record.turns) == ("running", 1)
         asked = after.asked()
         assert (await after.session.resume()).content == "Done."
@@ -223,21 +222,21 @@ async def test_a_turn_that_was_not_captured_is_captured_once(
     lives: Path, tmp_path: Path, point: str, way: str
 ) -> None:
     """It is over, only its memory is open: the next to come sees to that, whatever they came for."""
-    async with taken_up(lives, point, tmp_path) as after:
+    async with open_copy(lives, point, tmp_path) as after:
         assert (after.session.status, after.session.record.turns) == ("finished", 2)
         assert len(after.session.record.captures) == 1
         if way == "run":
             await after.session.run("bye", request_id="r3")
         else:
             await after.session.resume()
-        kept = [entry.metadata["request_id"] for entry in await captured(after.store)]
+        kept = [entry.metadata["request_id"] for entry in await captured_entries(after.store)]
         assert kept == ["r1", "r2", "r3"][: 3 if way == "run" else 2]
         assert not after.session.record.captures
 
 
 async def test_a_lease_outlives_its_runner_for_a_while(lives: Path, tmp_path: Path) -> None:
     """Until it has run out the session is busy; then it is not, and says that a turn is not finished."""
-    async with taken_up(lives, "model 1 before", tmp_path, n=1) as after:
+    async with open_copy(lives, "model 1 before", tmp_path, n=1) as after:
         session = after.session
         assert session.status == "running"
         for attempt in (session.resume(), session.run("me"), session.cancel()):
@@ -255,14 +254,14 @@ async def test_a_lease_outlives_its_runner_for_a_while(lives: Path, tmp_path: Pa
 )
 async def test_a_killed_turn_can_be_given_up(lives: Path, tmp_path: Path, point: str) -> None:
     """Cancelled wherever it stopped, it is no part of the conversation, and nothing of it is remembered."""
-    async with taken_up(lives, point, tmp_path) as after:
+    async with open_copy(lives, point, tmp_path) as after:
         await after.session.cancel("killed")
         assert (after.session.status, after.session.record.turns) == ("finished", 1)
         model = talker("Bye.")
         await after.session.run("bye", model=model)
-        assert shown(model.prompts[0]) == ["user: hello", "assistant: Done.", "user: bye"]
+        assert conversation_of(model.prompts[0]) == ["user: hello", "assistant: Done.", "user: bye"]
         assert memory.world_get(after.session.agent, "n") is None
-        kept = [entry.content for entry in await captured(after.store)]
+        kept = [entry.content for entry in await captured_entries(after.store)]
         assert kept == ["User: hello\nAssistant: Done.", "User: bye\nAssistant: Bye."]
 
 
@@ -298,9 +297,9 @@ async def test_whoever_takes_it_up_may_be_killed_as_well(tmp_path: Path) -> None
     }
     lives = tmp_path / "lives"
     lives.mkdir()
-    killed(lives, plan)
+    run_in_process(lives, plan)
     for name, points in plan.items():
-        async with taken_up(lives, name, tmp_path) as after:
+        async with open_copy(lives, name, tmp_path) as after:
             print(name, points)  # noqa: T201
             await finish(after.session)
             await check(after)

@@ -10,26 +10,24 @@ from tests.support.sessions import (
     LATER,
     PAY,
     Till,
-    Watched,
+    WatchedStore,
     a_spec,
-    again,
-    captured,
+    captured_entries,
+    conversation_of,
+    echo_conversation,
     lines,
-    shown,
-    talk,
+    reopen,
     talker,
 )
-from tests.support.turns import wants
+from tests.support.turns import tool_calls
 
-from omoide import clock, thread
-from omoide.core.action import action
-from omoide.core.entry import Scope
+from omoide import Scope, action, clock, thread
 from omoide.errors import Conflict, SessionBusy
 from omoide.sessions import Session
 from omoide.testing import FrozenClock, eventually
 
 
-async def started(store: Any, *replies: Any, **options: Any) -> Session:
+async def start_session(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
     return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
@@ -55,10 +53,10 @@ async def test_a_session_is_running_before_anything_is_done(file: Any) -> None:
 
     async def model(request: Any, journal: Any) -> Any:
         await look("model")
-        return "Done." if len(request.prompt.messages) > 1 else wants(("peek", {}))
+        return "Done." if len(request.prompt.messages) > 1 else tool_calls(("peek", {}))
 
     spec = a_spec(tools=[peek])
-    watched = Watched(file, before)
+    watched = WatchedStore(file, before)
     async with Session.open(spec, "s1", store=watched, model=model) as session:
         await session.run("hello")
     assert seen == {
@@ -76,7 +74,7 @@ async def test_a_running_session_is_busy_for_everybody_else(store: Any) -> None:
     @action(effectful=True)
     async def intrude(ctx: Any) -> str:
         """Try to use the same session."""
-        other = await again(session, model=talker())
+        other = await reopen(session, model=talker())
         for attempt in (other.run("me too"), other.resume(), other.cancel(), other.approve("r")):
             with pytest.raises(SessionBusy, match="s1"):
                 await attempt
@@ -84,10 +82,10 @@ async def test_a_running_session_is_busy_for_everybody_else(store: Any) -> None:
         return "went away"
 
     spec = a_spec(tools=[intrude])
-    session = await Session.start(spec, "s1", store=store, model=talker(wants(("intrude", {})), "Done."))
+    session = await Session.start(spec, "s1", store=store, model=talker(tool_calls(("intrude", {})), "Done."))
     assert await session.chat("hello") == "Done."
     assert len(busy) == 4
-    other = await again(session, model=talker())
+    other = await reopen(session, model=talker())
     assert await other.chat("and now") == "You said and now"
 
 
@@ -100,7 +98,7 @@ async def test_a_session_cannot_run_inside_itself(store: Any) -> None:
         return await session.chat("again")
 
     spec = a_spec(tools=[loop])
-    session = await Session.start(spec, "s1", store=store, model=talker(wants(("loop", {})), "Done."))
+    session = await Session.start(spec, "s1", store=store, model=talker(tool_calls(("loop", {})), "Done."))
     with anyio.fail_after(20):
         result = await session.run("hello")
     assert result.content == "Done."
@@ -113,11 +111,11 @@ async def test_handles_see_what_others_said(store: Any) -> None:
     """Two handles that take turns have one conversation, without being opened again."""
     model = talker()
     one = await Session.start(a_spec(), "s1", store=store, model=model)
-    other = await again(one, model=model)
+    other = await reopen(one, model=model)
     for session, said in ((one, "a"), (other, "b"), (one, "c"), (other, "d")):
         await session.run(said)
-    assert shown(model.prompts[-1]) == [*talk("a", "b", "c"), "user: d"]
-    assert lines(other.thread.entries) == talk("a", "b", "c", "d")
+    assert conversation_of(model.prompts[-1]) == [*echo_conversation("a", "b", "c"), "user: d"]
+    assert lines(other.thread.entries) == echo_conversation("a", "b", "c", "d")
 
 
 async def test_who_lost_the_session_writes_no_more(store: Any) -> None:
@@ -130,18 +128,18 @@ async def test_who_lost_the_session_writes_no_more(store: Any) -> None:
         if not till.log:
             till.log.append("late")
             with clock.override(FrozenClock(clock.now() + LATER)):
-                other = await again(session, model=talker("Taken over."))
+                other = await reopen(session, model=talker("Taken over."))
                 assert (await other.resume()).content == "Taken over."
         return "done"
 
     spec = a_spec(tools=[dawdle])
-    session = await Session.start(spec, "s1", store=store, model=talker(wants(("dawdle", {})), "Mine."))
+    session = await Session.start(spec, "s1", store=store, model=talker(tool_calls(("dawdle", {})), "Mine."))
     with pytest.raises((Conflict, SessionBusy)):
         await session.run("hello", request_id="r1")
-    kept = await again(session)
+    kept = await reopen(session)
     assert lines(kept.thread.entries)[-2:] == ["ok dawdle: done", "assistant: Taken over."]
     assert (kept.status, kept.result, kept.requests) == ("finished", "Taken over.", ["r1"])
-    assert len(await captured(store)) == 1
+    assert len(await captured_entries(store)) == 1
     with clock.override(FrozenClock(clock.now() + 2 * LATER)):
         assert await session.chat("next", request_id="r2", model=talker()) == "You said next"
 
@@ -153,24 +151,24 @@ async def test_a_late_commit_is_refused(store: Any) -> None:
         if name == "save session" and args[0].body["status"] == "finished" and not gone:
             gone.append(name)
             with clock.override(FrozenClock(clock.now() + LATER)):
-                await (await again(session, store=store)).cancel("it took too long")
+                await (await reopen(session, store=store)).cancel("it took too long")
 
     gone: list[str] = []
-    session = await started(Watched(store, before))
+    session = await start_session(WatchedStore(store, before))
     with pytest.raises(Conflict):
         await session.run("one")
     assert gone
-    kept = await again(session, store=store)
+    kept = await reopen(session, store=store)
     assert (kept.status, kept.result, kept.record.turns) == ("new", None, 0)
-    assert await captured(store) == []
+    assert await captured_entries(store) == []
     model = talker()
     await session.run("two", model=model)
-    assert shown(model.prompts[0]) == ["user: two"]
+    assert conversation_of(model.prompts[0]) == ["user: two"]
 
 
 async def test_a_long_turn_keeps_its_lease(store: Any) -> None:
     """A runner that takes longer than its lease lasts renews it, and others find the session busy."""
-    watched = Watched(store)
+    watched = WatchedStore(store)
 
     @action(effectful=True)
     async def wait(ctx: Any) -> str:
@@ -178,18 +176,18 @@ async def test_a_long_turn_keeps_its_lease(store: Any) -> None:
         first = watched.calls.count("claim")
         await eventually(lambda: watched.calls.count("claim") >= first + 4)
         with pytest.raises(SessionBusy):
-            await (await again(session, store=store, model=talker())).run("me")
+            await (await reopen(session, store=store, model=talker())).run("me")
         return "waited"
 
     spec = a_spec(tools=[wait])
-    model = talker(wants(("wait", {})), "Done.")
+    model = talker(tool_calls(("wait", {})), "Done.")
     session = await Session.start(spec, "s1", store=watched, model=model, lease_ms=900)
     assert await session.chat("hello") == "Done."
 
 
 async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
     """When somebody else holds the lease, the turn is broken off instead of going on beside them."""
-    watched = Watched(store)
+    watched = WatchedStore(store)
 
     @action(effectful=True)
     async def lose(ctx: Any) -> str:
@@ -199,11 +197,11 @@ async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
         await anyio.sleep_forever()
         return "never"
 
-    model = talker(wants(("lose", {})), "Done.")
+    model = talker(tool_calls(("lose", {})), "Done.")
     session = await Session.start(a_spec(tools=[lose]), "s1", store=watched, model=model, lease_ms=60)
     with anyio.fail_after(20), pytest.raises(SessionBusy):
         await session.run("hello")
-    assert lines((await again(session)).thread.entries) == ["user: hello", "wants lose", "began lose"]
+    assert lines((await reopen(session)).thread.entries) == ["user: hello", "wants lose", "began lose"]
 
 
 async def test_who_stops_listening_stops_the_turn(store: Any) -> None:
@@ -215,10 +213,10 @@ async def test_who_stops_listening_stops_the_turn(store: Any) -> None:
             async for event in events:
                 if event.kind == "model_called":
                     break
-        other = await again(session, model=talker())
+        other = await reopen(session, model=talker())
         result = await other.resume()
     assert (result.status, other.status, other.requests) == ("finished", "finished", [result.request_id])
-    assert len(await captured(store)) == 1
+    assert len(await captured_entries(store)) == 1
 
 
 async def test_what_an_action_writes_into_the_thread_is_kept_once(store: Any) -> None:
@@ -231,15 +229,15 @@ async def test_what_an_action_writes_into_the_thread_is_kept_once(store: Any) ->
         return thread.of(ctx.agent).append({"kind": "jotting", "payload": {"words": "so it is"}})
 
     spec = till.spec(tools=[jot, till.pay], approve=["pay"])
-    model = talker(wants(("jot", {})), PAY, "Done.", wants(("jot", {})), "Again.")
+    model = talker(tool_calls(("jot", {})), PAY, "Done.", tool_calls(("jot", {})), "Again.")
     session = await Session.start(spec, "s1", store=store, model=model)
     await session.run("one")
-    other = await again(session, model=model)
+    other = await reopen(session, model=model)
     await other.approve(other.pending_reviews[0].id)
     await other.resume()
-    assert lines((await again(session)).thread.entries).count("jotting") == 1
+    assert lines((await reopen(session)).thread.entries).count("jotting") == 1
     await session.run("two")
-    kept = await again(session)
+    kept = await reopen(session)
     assert lines(kept.thread.entries).count("jotting") == 2
     assert [entry.seq for entry in kept.thread.entries] == [*range(len(kept.thread.entries))]
     assert kept.requests == session.requests

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.sessions import a_spec, talker
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.core.frozen import MAX_INPUT_DEPTH
 from omoide.errors import Invalid, InvalidRecord
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session
-from omoide.shortterm.memory import PendingItem, TokenBudget
-from omoide.stores.factory import open_store
+from omoide.shortterm import PendingItem, TokenBudget
+from omoide.stores import open_store
 from omoide.testing import eventually
 
 NEVER = PromotionPolicy(enabled=False)
@@ -35,7 +35,7 @@ def options(store: Any, **others: Any) -> dict[str, Any]:
     return {"store": store, "model": talker(), **others}
 
 
-def opened(store: Any, id: str = "s1", **others: Any) -> Session:
+def make_session(store: Any, id: str = "s1", **others: Any) -> Session:
     """A session to be entered."""
     spec = others.pop("spec", a_spec(memory=True))
     return Session.open(spec, id, **options(store, **others))
@@ -57,7 +57,7 @@ async def contents(store: Any, **scope: Any) -> list[str]:
 @pytest.mark.parametrize("order", [*permutations("abc")], ids="".join)
 async def test_sessions_are_left_in_any_order(store: Any, order: tuple[str, ...]) -> None:
     """Opened one after the other in one task, each of them ends as it should, and the others go on."""
-    sessions = {id: opened(store, id) for id in "abc"}
+    sessions = {id: make_session(store, id) for id in "abc"}
     for session in sessions.values():
         await session.__aenter__()
         learn(session, session.id)
@@ -73,7 +73,7 @@ async def test_sessions_are_left_in_any_order(store: Any, order: tuple[str, ...]
 
 async def test_a_session_is_left_in_another_task_than_it_was_entered_in(store: Any) -> None:
     """A server may open it in one request, use it in the next, and close it when it shuts down."""
-    session = opened(store)
+    session = make_session(store)
     await asyncio.create_task(session.__aenter__())
     assert await asyncio.create_task(session.chat("Hello.")) == "You said Hello."
     learn(session)
@@ -83,7 +83,7 @@ async def test_a_session_is_left_in_another_task_than_it_was_entered_in(store: A
 
 async def test_the_background_outlives_the_task_that_opened_the_session(store: Any) -> None:
     """What is due is promoted while the session is open, whoever opened it."""
-    session = opened(store, promotion=PromotionPolicy(every_ms=5))
+    session = make_session(store, promotion=PromotionPolicy(every_ms=5))
     await asyncio.create_task(session.__aenter__())
     learn(session)
     await eventually(lambda: session.promotions)
@@ -94,7 +94,7 @@ async def test_the_background_outlives_the_task_that_opened_the_session(store: A
 async def test_nothing_goes_on_after_the_last_session_was_left(store: Any) -> None:
     """However many were open, the loop has the tasks that it had before."""
     before = asyncio.all_tasks()
-    sessions = [opened(store, f"s{at}", promotion=PromotionPolicy(every_ms=5)) for at in range(5)]
+    sessions = [make_session(store, f"s{at}", promotion=PromotionPolicy(every_ms=5)) for at in range(5)]
     for session in sessions:
         await session.__aenter__()
     assert len(asyncio.all_tasks()) > len(before)
@@ -109,13 +109,16 @@ async def test_nothing_goes_on_after_the_last_session_was_left(store: Any) -> No
 
 async def test_a_session_is_of_one_project(store: Any) -> None:
     """Opened or loaded with another, it is refused; without one, or with its own, it goes on there."""
-    async with opened(store, project_id="shop") as session:
+    async with make_session(store, project_id="shop") as session:
         learn(session, "A")
-    for take_up in (opened(store, project_id="garden").__aenter__(), _loaded(store, project_id="garden")):
+    for take_up in (
+        make_session(store, project_id="garden").__aenter__(),
+        _load_session(store, project_id="garden"),
+    ):
         with pytest.raises(Invalid, match="project_id is 'garden', the session's is 'shop'"):
             await take_up
     for known, value in (({}, "B"), ({"project_id": "shop"}, "C")):
-        async with opened(store, **known) as session:
+        async with make_session(store, **known) as session:
             learn(session, value)
     assert await contents(store, project_id="shop") == [f"framework: {one}" for one in "ABC"]
     assert await contents(store) == [f"framework: {one}" for one in "ABC"]
@@ -124,10 +127,10 @@ async def test_a_session_is_of_one_project(store: Any) -> None:
 async def test_a_smaller_working_context_loses_no_memory(store: Any) -> None:
     """Values without room wait for promotion, are named, and are promoted like any others."""
     given: dict[str, Any] = {"promotion": NEVER, "count_tokens": words}
-    async with opened(store, **given) as session:
+    async with make_session(store, **given) as session:
         for at in range(8):
             learn(session, f"number {at} " + "word " * 10, f"key{at}")
-    async with opened(store, token_budget=SMALL, **given) as session:
+    async with make_session(store, token_budget=SMALL, **given) as session:
         left = {*(f"key{at}" for at in range(8))} - {*session.context}
         assert left
         assert session.context.value.current_tokens <= 60
@@ -136,13 +139,13 @@ async def test_a_smaller_working_context_loses_no_memory(store: Any) -> None:
         assert {*session.notices} == {
             f"there is no room for {key!r} in the working context any more" for key in left
         }
-    async with opened(store, token_budget=SMALL, **given) as session:
+    async with make_session(store, token_budget=SMALL, **given) as session:
         assert session.notices == ()
         await session.promote()
     assert [one.split(":")[0] for one in await contents(store)] == [f"key{at}" for at in range(8)]
 
 
-def nested(depth: int) -> Any:
+def nest(depth: int) -> Any:
     """A value with so many lists around it."""
     value: Any = "core"
     for _ in range(depth):
@@ -154,17 +157,17 @@ def nested(depth: int) -> Any:
 async def test_whatever_is_put_can_be_kept(depth: int, decided: bool) -> None:
     """A value is refused at once, or it is there when the session is opened again; both end well."""
     async with open_store("memory://", embedder="none") as store:
-        async with opened(store) as session:
+        async with make_session(store) as session:
             with suppress(InvalidRecord):
-                session.context.put("thing", nested(depth), confidence=1.0, memory_type="fact")
+                session.context.put("thing", nest(depth), confidence=1.0, memory_type="fact")
             taken = "thing" in session.context
             assert taken or depth > 20, "what anybody may want is taken"
             if decided:
                 session.propose("We use tabs.", decided=True)
             result = await session.run("Hello.")
             assert (result.notices, session.notices) == ((), ())
-        async with opened(store) as session:
-            expected = {"thing": nested(depth)} if taken else {}
+        async with make_session(store) as session:
+            expected = {"thing": nest(depth)} if taken else {}
             assert session.context.to_dict() == expected
             assert session.notices == ()
 
@@ -176,27 +179,27 @@ async def test_whatever_is_put_can_be_kept(depth: int, decided: bool) -> None:
 async def test_what_a_session_lost_is_told_however_it_was_begun(store: Any, how: str) -> None:
     """A process that had a turn and died before it kept the rest has lost that, and the next one says so."""
     if how == "load":
-        async with opened(store):
+        async with make_session(store):
             pass
-        session = await _loaded(store)
+        session = await _load_session(store)
     elif how == "start":
         session = await Session.start(a_spec(memory=True), "s1", **options(store))
     else:
-        session = await opened(store).__aenter__()
+        session = await make_session(store).__aenter__()
     await session.chat("Hello.")
     learn(session)
     session.propose("We use tabs.", decided=True)
     await session._stop_background()  # the process dies here
-    async with opened(store) as taken_up:
+    async with make_session(store) as taken_up:
         assert taken_up.context.to_dict() == {}
         (notice,) = taken_up.notices
         assert "was not closed" in notice
         assert "what came after is lost" in notice
-    async with opened(store) as once_more:
+    async with make_session(store) as once_more:
         assert once_more.notices == ()
 
 
-async def _loaded(store: Any, **others: Any) -> Session:
+async def _load_session(store: Any, **others: Any) -> Session:
     return await Session.load("s1", a_spec(memory=True), **options(store, **others))
 
 
@@ -211,7 +214,7 @@ async def test_a_fork_does_not_read_its_past_again(store: Any) -> None:
         heard.append(text)
         return []
 
-    async with opened(store, extractor=extractor, promotion=NEVER) as session:
+    async with make_session(store, extractor=extractor, promotion=NEVER) as session:
         await session.chat("First.")
         async with await session.fork("s2") as fork:
             assert fork.short_term.conversation.size == 2
@@ -223,7 +226,7 @@ async def test_a_fork_does_not_leave_its_past_behind_again(store: Any) -> None:
     """Messages that left the buffer before the fork are no candidates in it; those that leave later are."""
     budget = TokenBudget(total=2_000, conversation=12, context=1_000)
     given: dict[str, Any] = {"token_budget": budget, "count_tokens": words, "promotion": NEVER}
-    async with opened(store, **given) as session:
+    async with make_session(store, **given) as session:
         for at in range(4):
             await session.chat(f"This is number {at}.")
         before = {one.content for one in session.short_term.pending.list_implicit()}

@@ -9,25 +9,25 @@ import pytest
 from tests.support.sessions import (
     PAY,
     Till,
-    Watched,
+    WatchedStore,
     a_spec,
-    again,
     believe,
-    captured,
+    captured_entries,
+    conversation_of,
     echo,
+    echo_conversation,
     lines,
-    shown,
-    talk,
+    reopen,
     talker,
 )
-from tests.support.turns import Spy, wants
+from tests.support.turns import Spy, tool_calls
 
 from omoide import memory, thread
 from omoide.errors import Invalid, MissingStore, ModelFailed, NotFound, OmoideError
 from omoide.sessions import Session, sessions
 
 
-async def started(store: Any, *replies: Any, **options: Any) -> Session:
+async def start_session(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec())
     return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
@@ -65,11 +65,11 @@ async def test_an_id_that_is_none_is_refused(store: Any, id: Any) -> None:
 
 async def test_an_id_in_use_cannot_be_started_again(store: Any) -> None:
     """A second start under the same id is refused, and the first session is not touched."""
-    session = await started(store)
+    session = await start_session(store)
     await session.run("hello")
     with pytest.raises(Invalid, match="s1"):
-        await started(store)
-    assert lines((await again(session)).thread.entries) == talk("hello")
+        await start_session(store)
+    assert lines((await reopen(session)).thread.entries) == echo_conversation("hello")
 
 
 # Stores
@@ -109,7 +109,7 @@ async def test_open_begins_a_session_or_takes_it_up(store: Any) -> None:
     for said in ("one", "two", "three"):
         async with Session.open(a_spec(), "s1", store=store, model=model) as session:
             assert await session.chat(said) == f"You said {said}"
-    assert shown(model.prompts[-1]) == [*talk("one", "two"), "user: three"]
+    assert conversation_of(model.prompts[-1]) == [*echo_conversation("one", "two"), "user: three"]
 
 
 async def test_a_session_is_used_while_it_is_open(store: Any) -> None:
@@ -123,12 +123,12 @@ async def test_a_session_is_used_while_it_is_open(store: Any) -> None:
         with pytest.raises(Invalid, match="closed"):
             await late
     assert "s1" in repr(session)
-    assert lines((await again(session)).thread.entries) == talk("in time")
+    assert lines((await reopen(session)).thread.entries) == echo_conversation("in time")
 
 
 async def test_another_agents_session_is_not_taken_up(store: Any) -> None:
     """A spec of another agent does not open it, and does not begin one under its id."""
-    await started(store)
+    await start_session(store)
     stranger = a_spec(id="bob")
     with pytest.raises(Invalid):
         await Session.load("s1", stranger, store=store)
@@ -139,11 +139,11 @@ async def test_another_agents_session_is_not_taken_up(store: Any) -> None:
 
 async def test_a_session_can_be_loaded_without_its_spec(store: Any) -> None:
     """The spec is kept with the session, so somebody who only reads needs no code."""
-    session = await started(store, spec=a_spec(instructions="Be kind.", tools=[believe]))
+    session = await start_session(store, spec=a_spec(instructions="Be kind.", tools=[believe]))
     await session.run("hello")
     read = await Session.load("s1", store=store)
     assert read.spec == session.spec
-    assert lines(read.thread.entries) == talk("hello")
+    assert lines(read.thread.entries) == echo_conversation("hello")
 
 
 # The conversation
@@ -155,7 +155,7 @@ async def test_the_transcript_is_carried_from_turn_to_turn(store: Any) -> None:
     session = await Session.start(till.spec(), "s1", store=store, model=model)
     await session.run("pay five")
     result = await session.run("thanks")
-    assert shown(model.prompts[-1]) == [
+    assert conversation_of(model.prompts[-1]) == [
         "user: pay five",
         "assistant: ",
         "tool: paid 5",
@@ -164,26 +164,26 @@ async def test_the_transcript_is_carried_from_turn_to_turn(store: Any) -> None:
     ]
     expected = [
         *("user: pay five", "wants pay", "began pay", "ok pay: paid 5", "assistant: Paid."),
-        *talk("thanks"),
+        *echo_conversation("thanks"),
     ]
     assert lines(session.thread.entries) == expected
     assert result.agent is not None
-    for agent in (result.agent, session.agent, (await again(session)).agent):
+    for agent in (result.agent, session.agent, (await reopen(session)).agent):
         assert lines(thread.of(agent).entries) == expected
 
 
 async def test_what_the_agent_came_to_believe_stays(store: Any) -> None:
     """Pure actions change the agent, and the next turn, here or elsewhere, starts from that."""
-    model = talker(wants(("believe", {"key": "sky", "value": "grey"})), "So it is.")
+    model = talker(tool_calls(("believe", {"key": "sky", "value": "grey"})), "So it is.")
     session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("The sky is grey.")
-    for one in (session, await again(session)):
+    for one in (session, await reopen(session)):
         assert memory.world_get(one.agent, "sky") == "grey"
 
 
 async def test_a_turn_is_numbered_and_answered(store: Any) -> None:
     """Status, requests, the last answer and the count of turns tell how far the conversation is."""
-    session = await started(store)
+    session = await start_session(store)
     assert (session.status, session.requests, session.result, session.record.turns) == ("new", [], None, 0)
     await session.run("one", request_id="r1")
     await session.run("two", request_id="r2")
@@ -194,11 +194,11 @@ async def test_a_turn_is_numbered_and_answered(store: Any) -> None:
 
 async def test_a_request_is_made_once(store: Any) -> None:
     """An id of a request that the session has had is refused, and nothing is called."""
-    session = await started(store)
+    session = await start_session(store)
     await session.run("one", request_id="r1")
     with pytest.raises(Invalid, match="r1"):
         await session.run("two", request_id="r1")
-    assert lines(session.thread.entries) == talk("one")
+    assert lines(session.thread.entries) == echo_conversation("one")
     assert session.status == "finished"
 
 
@@ -207,7 +207,7 @@ async def test_what_belongs_to_the_session_cannot_be_given_with_a_turn(
     store: Any, options: dict[str, Any]
 ) -> None:
     """Another session, project or agent for one turn is refused before anything happens."""
-    session = await started(store)
+    session = await start_session(store)
     with pytest.raises(Invalid):
         await session.run("hello", **options)
     assert (session.status, len(session.thread.entries)) == ("new", 0)
@@ -216,7 +216,7 @@ async def test_what_belongs_to_the_session_cannot_be_given_with_a_turn(
 @pytest.mark.parametrize("input", ["", "  ", None, 7])
 async def test_nothing_cannot_be_said(store: Any, input: Any) -> None:
     """An empty input changes nothing."""
-    session = await started(store)
+    session = await start_session(store)
     with pytest.raises(Invalid):
         await session.run(input)
     assert (session.status, len(session.thread.entries)) == ("new", 0)
@@ -225,12 +225,12 @@ async def test_nothing_cannot_be_said(store: Any, input: Any) -> None:
 
 async def test_a_stream_is_a_turn(store: Any) -> None:
     """What is streamed is kept like any other turn, and its words are those of the answer."""
-    session = await started(store)
+    session = await start_session(store)
     async with session.stream("hello") as events:
         kinds = [event.kind async for event in events]
     assert events.result.content == "You said hello"
     assert {"turn_started", "turn_finished", "memory_written"} <= {*kinds}
-    assert lines((await again(session)).thread.entries) == talk("hello")
+    assert lines((await reopen(session)).thread.entries) == echo_conversation("hello")
 
 
 async def test_a_preflight_leaves_no_trace(store: Any) -> None:
@@ -238,11 +238,11 @@ async def test_a_preflight_leaves_no_trace(store: Any) -> None:
     model = talker()
     session = await Session.start(a_spec(), "s1", store=store, model=model)
     await session.run("one")
-    before = (await again(session)).record
+    before = (await reopen(session)).record
     seen = await session.preflight("two")
-    assert shown(seen.prompt) == [*talk("one"), "user: two"]
+    assert conversation_of(seen.prompt) == [*echo_conversation("one"), "user: two"]
     assert len(model.requests) == 1
-    assert ((await again(session)).record, session.status) == (before, "finished")
+    assert ((await reopen(session)).record, session.status) == (before, "finished")
 
 
 # What goes wrong
@@ -251,22 +251,25 @@ async def test_a_preflight_leaves_no_trace(store: Any) -> None:
 async def test_a_failed_turn_is_not_part_of_the_conversation(store: Any) -> None:
     """The error is kept and raised; what was said and believed before stays as it was."""
     model = talker(
-        echo, wants(("believe", {"key": "sky", "value": "green"})), ModelFailed("m", "is off", "wait"), echo
+        echo,
+        tool_calls(("believe", {"key": "sky", "value": "green"})),
+        ModelFailed("m", "is off", "wait"),
+        echo,
     )
     session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("one", request_id="r1")
     with pytest.raises(ModelFailed, match="is off"):
         await session.run("two", request_id="r2")
-    kept = await again(session)
+    kept = await reopen(session)
     for one in (session, kept):
         assert (one.status, one.result, one.record.turns) == ("error", "You said one", 1)
         assert one.error is not None
         assert (one.error["kind"], one.error["request_id"]) == ("ModelFailed", "r2")
         assert memory.world_get(one.agent, "sky") is None
     await session.run("three")
-    assert shown(model.prompts[-1]) == [*talk("one"), "user: three"]
+    assert conversation_of(model.prompts[-1]) == [*echo_conversation("one"), "user: three"]
     assert (session.status, session.error, session.record.turns) == ("finished", None, 2)
-    assert len(await captured(store)) == 2
+    assert len(await captured_entries(store)) == 2
 
 
 async def test_without_a_model_nothing_begins(store: Any) -> None:
@@ -285,16 +288,16 @@ async def test_a_cancelled_task_leaves_the_conversation_as_it_was(store: Any) ->
         await anyio.sleep_forever()
         return "never"
 
-    session = await started(store)
+    session = await start_session(store)
     await session.run("one")
     with anyio.CancelScope() as scope:
         await session.run("two", model=hang)
     assert scope.cancelled_caught
-    other = await again(session)
+    other = await reopen(session)
     assert (other.status, (other.error or {})["kind"], other.result) == ("error", "Cancelled", "You said one")
     model = talker()
     assert await session.chat("three", model=model) == "You said three"
-    assert shown(model.prompts[-1]) == [*talk("one"), "user: three"]
+    assert conversation_of(model.prompts[-1]) == [*echo_conversation("one"), "user: three"]
 
 
 async def test_a_cancelled_task_can_be_resumed(store: Any) -> None:
@@ -305,21 +308,24 @@ async def test_a_cancelled_task_can_be_resumed(store: Any) -> None:
         await anyio.sleep_forever()
         return "never"
 
-    session = await started(store)
+    session = await start_session(store)
     with anyio.CancelScope() as scope:
         await session.run("one", model=hang)
-    result = await (await again(session, model=talker())).resume()
-    assert (result.content, lines((await again(session)).thread.entries)) == ("You said one", talk("one"))
+    result = await (await reopen(session, model=talker())).resume()
+    assert (result.content, lines((await reopen(session)).thread.entries)) == (
+        "You said one",
+        echo_conversation("one"),
+    )
 
 
 async def test_cancel_without_a_turn_does_nothing(store: Any) -> None:
     """There is nothing to give up in a new session or after an answer."""
-    session = await started(store)
+    session = await start_session(store)
     await session.cancel()
     assert session.status == "new"
     await session.run("one")
     await session.cancel()
-    assert (session.status, lines(session.thread.entries)) == ("finished", talk("one"))
+    assert (session.status, lines(session.thread.entries)) == ("finished", echo_conversation("one"))
 
 
 async def test_a_capture_that_fails_is_made_up_for(store: Any) -> None:
@@ -330,7 +336,7 @@ async def test_a_capture_that_fails_is_made_up_for(store: Any) -> None:
         if name == "write" and fails[0]:
             raise OSError("the disk is away")
 
-    session = await started(Watched(store, before))
+    session = await start_session(WatchedStore(store, before))
     result = await session.run("one")
     assert (result.content, result.memory, len(result.notices)) == ("You said one", None, 1)
     assert [one.input for one in session.record.captures] == ["one"]
@@ -338,7 +344,7 @@ async def test_a_capture_that_fails_is_made_up_for(store: Any) -> None:
     await session.resume()
     assert [one.input for one in session.record.captures] == []
     await session.run("two")
-    kept = await captured(store)
+    kept = await captured_entries(store)
     assert [entry.content for entry in kept] == [
         "User: one\nAssistant: You said one",
         "User: two\nAssistant: You said two",
@@ -353,11 +359,11 @@ async def test_captures_that_fail_one_after_the_other_are_all_made_up_for(store:
         if name == "write" and fails[0]:
             raise OSError("the disk is away")
 
-    session = await started(Watched(store, before))
+    session = await start_session(WatchedStore(store, before))
     for said in ("one", "two", "three"):
         await session.run(said)
     fails[0] = False
     await session.run("four")
-    assert [entry.content for entry in await captured(store)] == [
+    assert [entry.content for entry in await captured_entries(store)] == [
         f"User: {said}\nAssistant: You said {said}" for said in ("one", "two", "three", "four")
     ]

@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.conftest import EXAMPLES
-from tests.support.sessions import PAY, Till, Watched, captured, echo, shown, talker
+from tests.support.sessions import PAY, Till, WatchedStore, captured_entries, conversation_of, echo, talker
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Invalid, ModelFailed, ReviewNeeded, TurnPending
 from omoide.sessions import Session, sessions
-from omoide.stores.factory import open_store
-from omoide.turns.model import Request
+from omoide.stores import open_store
+from omoide.turns import Request
 
 T = TypeVar("T")
 HANDLES = st.sampled_from((0, 1))
@@ -41,7 +41,7 @@ class Sessions(RuleBasedStateMachine):
         self.spec = self.till.spec(tools=[self.till.pay, self.till.look], approve=["look"])
         self.broken = False
         self.opened = open_store(f"sqlite:///{self.folder / 'memory.db'}", embedder="none")
-        self.store = Watched(self.opened, self._meet)
+        self.store = WatchedStore(self.opened, self._meet)
         self.said = 0
         self.turns: list[list[str]] = []
         """What the model is shown of each turn that is over."""
@@ -234,7 +234,7 @@ class Sessions(RuleBasedStateMachine):
             model = talker(echo)
             await fork.run("fork", model=model)
             await self.opened.erase(Scope(agent_id="ada", session_id=fork.id))
-            return shown(model.prompts[0])
+            return conversation_of(model.prompts[0])
 
         self.said += 1
         assert now(work) == [*(line for turn in self.turns[:count] for line in turn), "user: fork"]
@@ -249,7 +249,7 @@ class Sessions(RuleBasedStateMachine):
             fresh = await self._loaded()
             assert (fresh.status, fresh.record.turns) == (self.status, len(self.turns))
             seen = (await fresh.preflight("next")).prompt
-            assert shown(seen) == [*(line for turn in self.turns for line in turn), "user: next"]
+            assert conversation_of(seen) == [*(line for turn in self.turns for line in turn), "user: next"]
             assert (fresh.record.turn is not None) == bool(self.open)
             assert self.till.log.count("pay 5") == self.paid
             assert [one.session_id for one in await sessions(self.opened)] == ["s1"]
@@ -261,7 +261,7 @@ class Sessions(RuleBasedStateMachine):
     def everything_is_remembered(self, at: int) -> None:
         """Once the store takes memories, every turn that is over is remembered, once, and nothing else."""
         self.chat(at, streamed=False)
-        kept = [entry.content for entry in now(lambda: captured(self.opened))]
+        kept = [entry.content for entry in now(lambda: captured_entries(self.opened))]
         assert sorted(kept) == sorted(
             f"User: {_of(turn[0])}\nAssistant: {_of(turn[-1])}" for turn in self.turns
         )

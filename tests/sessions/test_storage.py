@@ -12,29 +12,26 @@ import pytest
 from tests.support.sessions import (
     PAY,
     Till,
-    Watched,
+    WatchedStore,
     a_spec,
-    again,
     believe,
-    captured,
+    captured_entries,
+    conversation_of,
     echo,
+    echo_conversation,
     everything_in,
     lines,
-    shown,
-    talk,
+    reopen,
     talker,
 )
-from tests.support.turns import wants
+from tests.support.turns import tool_calls
 
-from omoide import erase, memory
-from omoide.core import codec
-from omoide.core.action import action
-from omoide.core.entry import Scope
-from omoide.core.frozen import thaw
+from omoide import Scope, action, erase, memory
+from omoide.core import codec, thaw
 from omoide.errors import Diverged, Invalid, ModelFailed, NotFound, RestoreFailed
 from omoide.sessions import Session, SessionRecord, sessions
 from omoide.sessions.storage import SessionStore
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 EVERYBODY = Scope()
 IN_CONTEXT = {"namespace": ["context", "tenant"], "capture": "conversation"}
@@ -72,12 +69,12 @@ async def test_the_record_is_the_one_that_is_kept(store: Any) -> None:
     session = await Session.start(
         a_spec(), "s1", store=store, model=talker(echo, ModelFailed("m", "is off", "w"))
     )
-    assert (await again(session)).record == session.record
+    assert (await reopen(session)).record == session.record
     await session.run("hello")
-    assert (await again(session)).record == session.record
+    assert (await reopen(session)).record == session.record
     with pytest.raises(ModelFailed):
         await session.run("hello")
-    assert (await again(session)).record == session.record
+    assert (await reopen(session)).record == session.record
 
 
 @pytest.mark.parametrize("version", [2, 0, None, "1"])
@@ -86,7 +83,7 @@ async def test_a_record_of_another_version_is_refused(store: Any, version: Any) 
     session = await Session.start(a_spec(), "s1", store=store, model=talker())
     body, kept = await document(store)
     await store.save(kept.replace(body={**body, "schema_version": version}))
-    for make in (again(session), Session.load("s1", store=store), session.run("hello")):
+    for make in (reopen(session), Session.load("s1", store=store), session.run("hello")):
         with pytest.raises(RestoreFailed, match="version"):
             await make
     with pytest.warns(UserWarning, match="version"):
@@ -104,7 +101,7 @@ async def test_a_damaged_record_is_refused(store: Any, change: dict[str, Any]) -
     body, kept = await document(store)
     await store.save(kept.replace(body={**body, **change}))
     with pytest.raises(RestoreFailed, match="s1"):
-        await again(session)
+        await reopen(session)
 
 
 async def test_a_session_without_its_transcript_is_refused(store: Any) -> None:
@@ -114,7 +111,7 @@ async def test_a_session_without_its_transcript_is_refused(store: Any) -> None:
     _, kept = await document(store, "thread", session.thread.id)
     await store.save(kept.replace(log=(*kept.log[:1], {"kind": ""})))
     with pytest.raises(RestoreFailed, match="transcript"):
-        await again(session)
+        await reopen(session)
 
 
 async def test_the_header_does_not_grow_with_the_conversation(store: Any) -> None:
@@ -149,7 +146,7 @@ async def test_a_project_stays_with_its_session(store: Any) -> None:
     """What is captured or remembered belongs to the session's project, also after it was opened again."""
     session = await Session.start(a_spec(), "s1", store=store, project_id="p1", model=talker())
     await session.run("one")
-    other = await again(session, model=talker())
+    other = await reopen(session, model=talker())
     await other.run("two")
     await other.remember("Three.")
     assert other.record.project_id == "p1"
@@ -168,7 +165,7 @@ async def test_the_session_id_is_used_for_recall_and_for_capture(store: Any) -> 
         if name == "recall":
             asked.append(args[0].session_id)
 
-    watched = Watched(store, before)
+    watched = WatchedStore(store, before)
     for id in ("s1", "s2"):
         session = await Session.start(spec, id, store=watched, model=talker())
         await session.run(f"My cat is called {id}.")
@@ -176,7 +173,7 @@ async def test_the_session_id_is_used_for_recall_and_for_capture(store: Any) -> 
         await session.run("What is my cat called?", model=model)
     assert asked == ["s1", "s1", "s2", "s2"]
     for id in ("s1", "s2"):
-        kept = await captured(store, session_id=id)
+        kept = await captured_entries(store, session_id=id)
         assert [entry.session_id for entry in kept] == [id, id]
         assert f"My cat is called {id}." in kept[0].content
 
@@ -208,12 +205,12 @@ async def test_memory_may_lie_elsewhere_than_the_session(store: Any) -> None:
     async with open_store("memory://", embedder="none") as elsewhere:
         session = await Session.start(a_spec(), "s1", store=store, memory_store=elsewhere, model=talker())
         await session.run("hello")
-        assert len(await captured(elsewhere)) == 1
-        assert await captured(store) == []
+        assert len(await captured_entries(elsewhere)) == 1
+        assert await captured_entries(store) == []
         fork = await session.fork("s2")
         await fork.run("again")
-        assert len(await captured(elsewhere)) == 2
-        assert await captured(store) == []
+        assert len(await captured_entries(elsewhere)) == 2
+        assert await captured_entries(store) == []
 
 
 async def test_what_is_captured_points_at_the_transcript(store: Any) -> None:
@@ -222,7 +219,7 @@ async def test_what_is_captured_points_at_the_transcript(store: Any) -> None:
     session = await Session.start(till.spec(), "s1", store=store, model=talker(echo, PAY, "Paid."))
     await session.run("hello")
     await session.run("pay five")
-    kept = await captured(store)
+    kept = await captured_entries(store)
     places = [[evidence.ref.rsplit(":", 1) for evidence in entry.evidence] for entry in kept]
     for entry, found, (first, last) in zip(kept, places, ((0, 1), (2, 6)), strict=True):
         assert found == [[session.thread.id, str(first)], [session.thread.id, str(last)]]
@@ -237,7 +234,7 @@ async def test_what_is_captured_points_at_the_transcript(store: Any) -> None:
 
 async def test_a_replay_calls_nothing(store: Any) -> None:
     """Every turn can be had again with its answer and usage; nothing is asked, run or written for it."""
-    till, watched = Till(), Watched(store)
+    till, watched = Till(), WatchedStore(store)
     usage = {"input_tokens": 3, "output_tokens": 4}
     final = {"type": "final", "content": "Paid.", "usage": usage}
     model = talker(PAY, final, echo)
@@ -272,7 +269,7 @@ async def test_only_what_was_answered_can_be_replayed(store: Any) -> None:
 
 async def test_a_fork_has_the_same_past_and_a_future_of_its_own(store: Any) -> None:
     """Both go on from the same words and beliefs, and neither hears what is said to the other."""
-    model = talker(wants(("believe", {"key": "sky", "value": "grey"})), "So it is.", echo)
+    model = talker(tool_calls(("believe", {"key": "sky", "value": "grey"})), "So it is.", echo)
     session = await Session.start(a_spec(tools=[believe]), "s1", store=store, model=model)
     await session.run("The sky is grey.")
     past, before = lines(session.thread.entries), await document(store)
@@ -284,18 +281,18 @@ async def test_a_fork_has_the_same_past_and_a_future_of_its_own(store: Any) -> N
     await fork.run("There")
     assert await document(store) == before
     await session.run("Here")
-    assert lines((await again(session)).thread.entries) == [*past, *talk("Here")]
-    assert lines((await again(fork)).thread.entries) == [*past, *talk("There")]
+    assert lines((await reopen(session)).thread.entries) == [*past, *echo_conversation("Here")]
+    assert lines((await reopen(fork)).thread.entries) == [*past, *echo_conversation("There")]
     assert thaw(fork.record.metadata)["forked_from"]["session"] == "s1"
 
 
 async def test_a_fork_can_leave_the_end_out(store: Any) -> None:
     """The fork knows nothing of what came after the request it was taken at, nor of turns that failed."""
     model = talker(
-        wants(("believe", {"key": "n", "value": "1"})),
+        tool_calls(("believe", {"key": "n", "value": "1"})),
         "One.",
         ModelFailed("m", "is off", "wait"),
-        wants(("believe", {"key": "n", "value": "2"})),
+        tool_calls(("believe", {"key": "n", "value": "2"})),
         "Two.",
         echo,
     )
@@ -308,7 +305,7 @@ async def test_a_fork_can_leave_the_end_out(store: Any) -> None:
     assert (fork.id.startswith("sess_"), fork.requests, fork.result) == (True, ["r1"], "One.")
     assert memory.world_get(fork.agent, "n") == "1"
     await fork.run("third")
-    assert shown(model.prompts[-1])[-2:] == ["assistant: One.", "user: third"]
+    assert conversation_of(model.prompts[-1])[-2:] == ["assistant: One.", "user: third"]
     assert not any("second" in line or "broken" in line for line in lines(fork.thread.entries))
     whole = await session.fork()
     assert whole.requests == ["r1", "r3"]
@@ -328,9 +325,9 @@ async def test_an_unfinished_turn_is_not_forked(store: Any) -> None:
     await session.run("hello")
     await session.run("pay")
     fork = await session.fork("s2")
-    assert (fork.status, lines(fork.thread.entries)) == ("finished", talk("hello"))
+    assert (fork.status, lines(fork.thread.entries)) == ("finished", echo_conversation("hello"))
     assert await fork.chat("go on") == "You said go on"
-    assert (session.status, (await again(session)).status, till.log) == ("waiting", "waiting", [])
+    assert (session.status, (await reopen(session)).status, till.log) == ("waiting", "waiting", [])
 
 
 # Tenants, secrets, erasure
@@ -346,13 +343,13 @@ async def test_tenants_have_sessions_of_their_own_under_one_id(file: Any, tmp_pa
     for said in ("one", "two"):
         for tenant, session in opened.items():
             await session.run(f"{tenant} {said}")
-            assert shown(model.prompts[-1])[-1] == f"user: {tenant} {said}"
-            assert all(tenant in line for line in shown(model.prompts[-1]))
+            assert conversation_of(model.prompts[-1])[-1] == f"user: {tenant} {said}"
+            assert all(tenant in line for line in conversation_of(model.prompts[-1]))
     for tenant in opened:
         read = await Session.load("s1", spec, store=file, context={"tenant": tenant})
-        assert lines(read.thread.entries) == talk(f"{tenant} one", f"{tenant} two")
+        assert lines(read.thread.entries) == echo_conversation(f"{tenant} one", f"{tenant} two")
         assert [one.session_id for one in await sessions(file, namespace=tenant)] == ["s1"]
-        kept = await captured(file, namespace=tenant)
+        kept = await captured_entries(file, namespace=tenant)
         assert [tenant in entry.content for entry in kept] == [True, True]
     assert await sessions(file) == []
     with pytest.raises(NotFound):
@@ -397,13 +394,13 @@ async def test_no_secret_is_written_down(file: Any, tmp_path: Path) -> None:
     hidden = [f"{name}-secret-{digit * 4}" for name, digit in (("link", "0"), ("key", "1"), ("word", "2"))]
     hidden += ["deep-secret-word", "list-secret-4444", "abcdefghijklmnopqrstuvwx5555", "pin-secret-6666"]
     spec = a_spec(tools=[call], approve=["call"])
-    session = await Session.start(spec, "s1", store=file, model=talker(wants(("call", {})), "Done."))
+    session = await Session.start(spec, "s1", store=file, model=talker(tool_calls(("call", {})), "Done."))
     result = await session.run("go", context=context, secrets={"pin": "pin-secret-6666"})
     assert (result.status, [word for word in hidden if word.encode() in everything_in(tmp_path)]) == (
         "waiting",
         [],
     )
-    other = await again(session, model=talker("Done."))
+    other = await reopen(session, model=talker("Done."))
     await other.approve(other.pending_reviews[0].id)
     await other.resume(secrets={"pin": "pin-secret-6666"}, context={"api_key": "key-secret-1111"})
     assert got == [("pin-secret-6666", "key-secret-1111", "Monday", type(None))]
@@ -424,7 +421,7 @@ async def test_an_erased_session_leaves_nothing(tmp_path: Path) -> None:
         assert (receipt.documents, len(receipt.ids)) == (3, 1)
         assert [one.session_id for one in await sessions(store)] == ["s2"]
         with pytest.raises(NotFound, match="s1"):
-            await again(session)
+            await reopen(session)
         for attempt in (session.run("still there?"), session.resume(), session.cancel()):
             with pytest.raises(NotFound, match="s1"):
                 await attempt

@@ -6,19 +6,18 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.sessions import Watched, a_spec, again, talker
+from tests.support.sessions import WatchedStore, a_spec, reopen, talker
 
-from omoide import clock
-from omoide.core.entry import Scope
+from omoide import Scope, clock
 from omoide.errors import NotFound, SessionBusy
-from omoide.promotion.plan import PromotionPolicy
+from omoide.promotion import PromotionPolicy
 from omoide.sessions import Session
 from omoide.testing import ScriptedModel
 
 NEVER = PromotionPolicy(enabled=False)
 
 
-def opened(store: Any, **options: Any) -> Session:
+def make_session(store: Any, **options: Any) -> Session:
     """A session to be entered."""
     return Session.open(a_spec(memory=True), "s1", **{"store": store, "model": talker(), **options})
 
@@ -36,7 +35,7 @@ async def live(store: Any) -> list[str]:
 
 async def test_one_value_of_a_key_counts_whoever_promotes(store: Any) -> None:
     """A handle that was opened before the other promoted still replaces what that made."""
-    async with opened(store, promotion=NEVER) as one, opened(store, promotion=NEVER) as other:
+    async with make_session(store, promotion=NEVER) as one, make_session(store, promotion=NEVER) as other:
         for at, session in enumerate([one, other, one, other, other, one]):
             learn(session, at)
             await session.promote()
@@ -46,7 +45,7 @@ async def test_one_value_of_a_key_counts_whoever_promotes(store: Any) -> None:
 
 async def test_what_the_other_promoted_is_not_promoted_again(store: Any) -> None:
     """The same value, put by both, is one memory, and the second run makes nothing."""
-    async with opened(store, promotion=NEVER) as one, opened(store, promotion=NEVER) as other:
+    async with make_session(store, promotion=NEVER) as one, make_session(store, promotion=NEVER) as other:
         for session in (one, other):
             learn(session)
             await session.promote()
@@ -58,10 +57,10 @@ async def test_what_the_other_promoted_is_not_promoted_again(store: Any) -> None
 @pytest.mark.parametrize("call", ["chat", "promote", "undo"])
 async def test_what_the_other_noted_is_seen(store: Any, call: str, own: dict[str, str]) -> None:
     """After a turn, a promotion or an undo a handle knows what the other put, and keeps its own."""
-    async with opened(store, promotion=NEVER) as one:
+    async with make_session(store, promotion=NEVER) as one:
         learn(one, "old", "before")
         await one.promote()
-        async with opened(store, promotion=NEVER) as other:
+        async with make_session(store, promotion=NEVER) as other:
             learn(other)
             await other.chat("Hello.")
             for key, value in own.items():
@@ -74,12 +73,12 @@ async def test_what_the_other_noted_is_seen(store: Any, call: str, own: dict[str
             await calls[call]()
             expected = {"before": "old", "framework": "Phoenix", **own}
             assert one.context.to_dict() == expected
-            assert (await again(one)).context.to_dict() == expected
+            assert (await reopen(one)).context.to_dict() == expected
 
 
 async def test_a_run_of_the_other_can_be_taken_back(store: Any) -> None:
     """The last promotion is the last of both, and whoever takes it back leaves it so for the other."""
-    async with opened(store, promotion=NEVER) as one, opened(store, promotion=NEVER) as other:
+    async with make_session(store, promotion=NEVER) as one, make_session(store, promotion=NEVER) as other:
         learn(one, "A")
         await one.promote()
         learn(other, "B")
@@ -100,8 +99,8 @@ async def test_leaving_while_the_other_runs_loses_nothing(store: Any) -> None:
         await go.wait()
         return "Done."
 
-    async with opened(store) as one:
-        other = await again(one, model=ScriptedModel(slowly))
+    async with make_session(store) as one:
+        other = await reopen(one, model=ScriptedModel(slowly))
         async with anyio.create_task_group() as group:
             group.start_soon(other.run, "Take your time.")
             await asked.wait()
@@ -110,7 +109,7 @@ async def test_leaving_while_the_other_runs_loses_nothing(store: Any) -> None:
             with pytest.raises(SessionBusy):
                 await one.promote()
             await one.close()
-            kept = await again(one)
+            kept = await reopen(one)
             assert kept.context.to_dict() == {"framework": "Phoenix"}
             assert [item.id for item in kept.short_term.pending.list_agent_decisions()] == [decided.id]
             assert await live(store) == []
@@ -121,8 +120,8 @@ async def test_leaving_while_the_other_runs_loses_nothing(store: Any) -> None:
 @pytest.mark.parametrize("call", ["promote", "pause", "add_message", "close"])
 async def test_what_is_erased_meanwhile_stays_erased(store: Any, call: str) -> None:
     """Erased just before its notes are saved, a session leaves none of them behind."""
-    watched = Watched(store)
-    session = await opened(watched).__aenter__()
+    watched = WatchedStore(store)
+    session = await make_session(watched).__aenter__()
     await session.chat("Hello.")
     learn(session, "a secret")
 
@@ -145,5 +144,5 @@ async def test_what_is_erased_meanwhile_stays_erased(store: Any, call: str) -> N
     for kind in ("notes", "session"):
         assert await store.load(kind, "s1", Scope()) is None
     assert await live(store) == []
-    async with opened(store) as new:
+    async with make_session(store) as new:
         assert new.context.to_dict() == {}

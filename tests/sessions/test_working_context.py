@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.sessions import a_spec, again, talker
-from tests.support.turns import wants
+from tests.support.sessions import a_spec, reopen, talker
+from tests.support.turns import tool_calls
 
-from omoide import clock
-from omoide.core.action import action
-from omoide.core.entry import Evidence
+from omoide import Evidence, action, clock
 from omoide.errors import Invalid
 from omoide.sessions import Session
-from omoide.shortterm.memory import TokenBudget
-from omoide.stores.factory import open_store
+from omoide.shortterm import TokenBudget
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 SMALL = TokenBudget(total=2_000, conversation=1_000, context=60)
@@ -27,7 +25,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-async def started(store: Any, *replies: Any, **options: Any) -> Session:
+async def start_session(store: Any, *replies: Any, **options: Any) -> Session:
     """A new session whose model gives these replies."""
     spec = options.pop("spec", a_spec(memory=True))
     return await Session.start(spec, options.pop("id", "s1"), store=store, model=talker(*replies), **options)
@@ -38,7 +36,7 @@ async def started(store: Any, *replies: Any, **options: Any) -> Session:
 
 async def test_a_value_is_there_until_it_is_removed(store: Any) -> None:
     """It can be put, read, looked for, listed, replaced, deleted, and all of them cleared."""
-    context = (await started(store)).context
+    context = (await start_session(store)).context
     context.put("framework", "Phoenix")
     context.put("active_file", "a.py")
     assert (context.get("framework"), "framework" in context, "nothing" in context) == (
@@ -58,10 +56,10 @@ async def test_a_value_is_there_until_it_is_removed(store: Any) -> None:
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
 async def test_a_value_that_counts_for_nothing_is_still_there(store: Any, value: Any) -> None:
     """None, False, zero and empty ones are told from no value at all, also after they were saved."""
-    session = await started(store)
+    session = await start_session(store)
     missing = object()
     session.context.put("k", value)
-    for one in (session, await _saved(session)):
+    for one in (session, await _save_and_load(session)):
         assert one.context.get("k", missing) == value
         assert one.context.peek("k", missing) == value
         assert "k" in one.context
@@ -80,17 +78,17 @@ async def test_a_value_that_counts_for_nothing_is_still_there(store: Any, value:
 async def test_whatever_is_put_is_read_back(values: dict[str, Any]) -> None:
     """Any names and values come back as they were, from the same session and from a later one."""
     async with open_store("memory://", embedder="none") as store:
-        session = await started(store)
+        session = await start_session(store)
         for key, value in values.items():
             session.context.put(key, value)
         assert session.context.to_dict() == values
-        assert (await _saved(session)).context.to_dict() == values
+        assert (await _save_and_load(session)).context.to_dict() == values
 
 
 async def test_reading_counts_as_use_and_looking_does_not(store: Any) -> None:
     """`get` counts an access and its time; `peek`, `item`, `in` and listing count nothing."""
     with clock.override(FrozenClock(1_000_000)) as time:
-        session = await started(store)
+        session = await start_session(store)
         session.context.put("framework", "Phoenix")
         time.advance(5_000)
         session.context.peek("framework")
@@ -111,7 +109,7 @@ async def test_reading_counts_as_use_and_looking_does_not(store: Any) -> None:
 
 async def test_use_makes_a_value_matter_more(store: Any) -> None:
     """A value that was not good enough is, after it was read often enough."""
-    session = await started(store)
+    session = await start_session(store)
     session.context.put("active_file", "a.py", source="tool")
     assert [one.verdict for one in (await session.promote(dry_run=True)).plan.candidates] == ["below"]
     session.context.get("active_file")
@@ -136,13 +134,13 @@ async def test_a_value_that_makes_no_sense_is_refused(
     store: Any, key: Any, given: dict[str, Any], field: str
 ) -> None:
     """The field is named, and the context is as it was."""
-    session = await started(store)
+    session = await start_session(store)
     session.context.put("framework", "Phoenix")
     before = session.short_term
     with pytest.raises(Invalid, match=field):
         session.context.put(key, **{"value": 1, **given})
     assert session.short_term == before
-    assert (await _saved(session)).context.to_dict() == {"framework": "Phoenix"}
+    assert (await _save_and_load(session)).context.to_dict() == {"framework": "Phoenix"}
 
 
 # Where values come from
@@ -150,7 +148,7 @@ async def test_a_value_that_makes_no_sense_is_refused(
 
 async def test_a_value_comes_from_what_was_said_last(store: Any) -> None:
     """Its evidence is the last message, and reaches the memory that it becomes."""
-    session = await started(store)
+    session = await start_session(store)
     await session.add_message("user", "We use Phoenix.")
     await session.add_message("user", "In version 1.7.")
     session.context.put("framework", "Phoenix 1.7", source="tool", confidence=0.9)
@@ -168,7 +166,7 @@ async def test_what_a_tool_found_comes_from_the_tool(store: Any) -> None:
         return "Phoenix 1.7"
 
     spec = a_spec(memory=True, tools=[look])
-    session = await started(store, wants(("look", {})), "It is Phoenix.", spec=spec)
+    session = await start_session(store, tool_calls(("look", {})), "It is Phoenix.", spec=spec)
     await session.run("Which framework?")
     session.context.put("framework", "Phoenix 1.7", source="tool", confidence=0.9)
     (evidence,) = (await session.promote(dry_run=True)).plan.candidates[0].entry.evidence
@@ -178,7 +176,7 @@ async def test_what_a_tool_found_comes_from_the_tool(store: Any) -> None:
 
 async def test_evidence_can_be_given(store: Any) -> None:
     """What somebody names comes before what was said last; a new value has a new origin."""
-    session = await started(store)
+    session = await start_session(store)
     await session.add_message("user", "Hello.")
     readme = Evidence(kind="document", ref="README.md", quote="Phoenix")
     session.context.put("framework", "Phoenix", source="tool", confidence=0.9, evidence=readme)
@@ -190,7 +188,7 @@ async def test_evidence_can_be_given(store: Any) -> None:
 
 async def test_before_anything_is_said_there_is_no_evidence(store: Any) -> None:
     """A value in an empty conversation stands for itself."""
-    session = await started(store)
+    session = await start_session(store)
     session.context.put("framework", "Phoenix", source="tool", confidence=0.9)
     assert (await session.promote(dry_run=True)).plan.candidates[0].entry.evidence == ()
 
@@ -200,7 +198,7 @@ async def test_before_anything_is_said_there_is_no_evidence(store: Any) -> None:
 
 async def test_a_value_that_has_to_leave_waits_for_promotion(store: Any) -> None:
     """Where there is no room for it any more, it becomes a candidate, with its key, evidence and time."""
-    session = await started(store, token_budget=SMALL, count_tokens=words)
+    session = await start_session(store, token_budget=SMALL, count_tokens=words)
     await session.add_message("user", "We use Phoenix.")
     session.context.put("framework", "Phoenix", source="tool", confidence=0.8)
     session.context.put("notes", "word " * 55, confidence=1.0)
@@ -215,7 +213,7 @@ async def test_a_value_that_has_to_leave_waits_for_promotion(store: Any) -> None
 
 async def test_what_is_no_kind_of_memory_leaves_without_a_trace(store: Any) -> None:
     """A value without a type does not wait for anything."""
-    session = await started(store, token_budget=SMALL, count_tokens=words)
+    session = await start_session(store, token_budget=SMALL, count_tokens=words)
     session.context.put("mood", "fine")
     session.context.put("notes", "word " * 55, confidence=1.0)
     assert [*session.context] == ["notes"]
@@ -224,7 +222,7 @@ async def test_what_is_no_kind_of_memory_leaves_without_a_trace(store: Any) -> N
 
 async def test_what_does_not_fit_at_all_is_refused(store: Any) -> None:
     """A value larger than the whole context changes nothing."""
-    session = await started(store, token_budget=SMALL, count_tokens=words)
+    session = await start_session(store, token_budget=SMALL, count_tokens=words)
     session.context.put("framework", "Phoenix", source="tool", confidence=0.8)
     with pytest.raises(Invalid, match="tokens"):
         session.context.put("notes", "word " * 550)
@@ -237,7 +235,7 @@ async def test_what_does_not_fit_at_all_is_refused(store: Any) -> None:
 
 async def test_a_proposal_waits_with_the_last_message_as_evidence(store: Any) -> None:
     """It is the session's, has an importance, and is not written before it is promoted."""
-    session = await started(store, project_id="shop")
+    session = await start_session(store, project_id="shop")
     await session.add_message("user", "Never deploy on Fridays.")
     item = session.propose(
         "No deploys on Fridays.", type="convention", confidence=0.9, rationale="It went wrong."
@@ -268,13 +266,13 @@ async def test_a_proposal_that_makes_no_sense_is_refused(
     store: Any, fields: dict[str, Any], field: str
 ) -> None:
     """The field is named, and nothing waits."""
-    session = await started(store)
+    session = await start_session(store)
     with pytest.raises(Invalid, match=field):
         session.propose(**{"content": "We use tabs.", **fields})
     assert session.short_term.pending.size == 0
 
 
-async def _saved(session: Session) -> Session:
+async def _save_and_load(session: Session) -> Session:
     """The same session, read again after a pause."""
     await session.pause()
-    return await again(session)
+    return await reopen(session)

@@ -18,14 +18,16 @@ EMPTY = AccessLog.new()
 MEMORY = ("memory", "mem_1")
 
 
-def used(*uses: tuple[AccessKey, str, int], max_entries: int = 1000) -> AccessLog:
+def make_log(*uses: tuple[AccessKey, str, int], max_entries: int = 1000) -> AccessLog:
     log = AccessLog.new(max_entries)
     for key, kind, at in uses:
         log = log.record(key, kind, at)
     return log
 
 
-LOG = used(("framework", "write", 1), (MEMORY, "query", 2), ("framework", "read", 5), ("mem_1", "read", 7))
+LOG = make_log(
+    ("framework", "write", 1), (MEMORY, "query", 2), ("framework", "read", 5), ("mem_1", "read", 7)
+)
 
 
 def test_a_use_is_a_read_of_now() -> None:
@@ -57,7 +59,7 @@ def test_uses_are_listed_newest_first() -> None:
 
 def test_the_oldest_use_leaves_a_full_log() -> None:
     """And is no longer counted, nor its thing known when that was the only use."""
-    log = used(("a", "read", 1), ("b", "read", 2), ("a", "read", 3), ("c", "read", 4), max_entries=3)
+    log = make_log(("a", "read", 1), ("b", "read", 2), ("a", "read", 3), ("c", "read", 4), max_entries=3)
     assert [one.timestamp for one in log.entries] == [4, 3, 2]
     assert (log.size, log.get_frequency("a"), log.get_recency("a")) == (3, 1, 3)
     log = log.record("c", now=5)
@@ -76,7 +78,7 @@ def test_a_thousand_uses_are_kept() -> None:
 
 def test_clearing_keeps_the_limit() -> None:
     """Nothing is known any more."""
-    assert used(("a", "read", 1), max_entries=3).clear() == AccessLog.new(3)
+    assert make_log(("a", "read", 1), max_entries=3).clear() == AccessLog.new(3)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_figures_are_those_of_the_uses_that_are_left(
     limit: int, uses: list[tuple[AccessKey, str, int]]
 ) -> None:
     """However many left; and a log that was read back knows the same."""
-    log = used(*uses, max_entries=limit)
+    log = make_log(*uses, max_entries=limit)
     left = uses[-limit:]
     assert [(one.key, one.access_type, one.timestamp) for one in log.entries] == left[::-1]
     counts = Counter(key for key, _, _ in left)
@@ -142,7 +144,7 @@ def test_recording_does_not_depend_on_the_length() -> None:
     """A full log of many takes a use about as fast as one of few."""
 
     def cost(limit: int) -> float:
-        log = used(*(("key", "read", at) for at in range(limit)), max_entries=limit)
+        log = make_log(*(("key", "read", at) for at in range(limit)), max_entries=limit)
         tries = []
         for _ in range(5):
             start, grown = time.process_time(), log

@@ -14,12 +14,14 @@ from omoide.shortterm.memory import ROLES
 from omoide.testing import reproducible
 
 
-def said(token_count: int, id: str = "m") -> BufferMessage:
+def make_message(token_count: int, id: str = "m") -> BufferMessage:
     return BufferMessage(id=id, role="user", content="words", timestamp=0, token_count=token_count)
 
 
-def filled(max_tokens: int, *sizes: int) -> tuple[ConversationBuffer, tuple[BufferMessage, ...]]:
-    return ConversationBuffer.new(max_tokens).add_all(said(size, str(at)) for at, size in enumerate(sizes))
+def make_buffer(max_tokens: int, *sizes: int) -> tuple[ConversationBuffer, tuple[BufferMessage, ...]]:
+    return ConversationBuffer.new(max_tokens).add_all(
+        make_message(size, str(at)) for at, size in enumerate(sizes)
+    )
 
 
 def names(messages: object) -> str:
@@ -80,15 +82,15 @@ def test_a_message_counts_its_own_tokens() -> None:
 
 def test_nothing_leaves_while_there_is_room() -> None:
     """Messages stay oldest first, up to the very last token."""
-    buffer, evicted = filled(10, 4, 3, 3)
+    buffer, evicted = make_buffer(10, 4, 3, 3)
     assert names(buffer.to_list()) == "012"
     assert (buffer.current_tokens, buffer.size, evicted) == (10, 3, ())
 
 
 def test_no_more_leaves_than_must() -> None:
     """A large message that lacks one token of room pushes one small message out, not its own size."""
-    buffer, _ = filled(100, 1, 1, 1, 1, 50)
-    buffer, evicted = buffer.add(said(47, "n"))
+    buffer, _ = make_buffer(100, 1, 1, 1, 1, 50)
+    buffer, evicted = buffer.add(make_message(47, "n"))
     assert names(evicted) == "0"
     assert names(buffer.to_list()) == "1234n"
     assert buffer.current_tokens == 100
@@ -96,25 +98,25 @@ def test_no_more_leaves_than_must() -> None:
 
 def test_what_leaves_comes_back_oldest_first() -> None:
     """Several may have to leave for one."""
-    buffer, evicted = filled(10, 3, 3, 3, 7)
+    buffer, evicted = make_buffer(10, 3, 3, 3, 7)
     assert names(evicted) == "01"
     assert names(buffer.to_list()) == "23"
 
 
 def test_a_message_that_is_too_large_stays_alone() -> None:
     """The buffer says that it overflows, and recovers with the next message."""
-    buffer, evicted = filled(10, 3, 3, 11)
+    buffer, evicted = make_buffer(10, 3, 3, 11)
     assert (names(evicted), names(buffer.to_list())) == ("01", "2")
     assert buffer.overflow
     assert buffer.current_tokens == 11
-    buffer, evicted = buffer.add(said(1, "n"))
+    buffer, evicted = buffer.add(make_message(1, "n"))
     assert (names(evicted), names(buffer.to_list())) == ("2", "n")
     assert not buffer.overflow
 
 
 def test_a_buffer_that_overflows_is_read_as_it_was_written() -> None:
     """Its one message is larger than it should be, and still there."""
-    buffer, _ = filled(10, 11)
+    buffer, _ = make_buffer(10, 11)
     assert ConversationBuffer.from_json(buffer.to_json()) == buffer
 
 
@@ -125,7 +127,7 @@ def test_a_buffer_has_twenty_thousand_tokens_unless_told_otherwise() -> None:
 
 def test_a_smaller_buffer_keeps_the_newest() -> None:
     """What no longer fits leaves, but the newest message never does."""
-    buffer, _ = filled(10, 3, 3, 3)
+    buffer, _ = make_buffer(10, 3, 3, 3)
     smaller, evicted = buffer.resize(6)
     assert (names(evicted), names(smaller.to_list()), smaller.max_tokens) == ("0", "12", 6)
     smallest, evicted = buffer.resize(1)
@@ -137,7 +139,7 @@ def test_a_smaller_buffer_keeps_the_newest() -> None:
 
 def test_clearing_keeps_the_room() -> None:
     """An empty buffer has no tokens, and the same limit."""
-    assert filled(10, 3)[0].clear() == ConversationBuffer.new(10)
+    assert make_buffer(10, 3)[0].clear() == ConversationBuffer.new(10)
 
 
 def test_a_buffer_refuses_what_is_no_message() -> None:
@@ -148,7 +150,7 @@ def test_a_buffer_refuses_what_is_no_message() -> None:
     with pytest.raises(InvalidRecord, match="max_tokens is 0"):
         ConversationBuffer.new(0)
     with pytest.raises(InvalidRecord, match="messages take 12 tokens, and 10 are allowed"):
-        ConversationBuffer(messages=[said(6), said(6)], max_tokens=10)  # type: ignore[arg-type]
+        ConversationBuffer(messages=[make_message(6), make_message(6)], max_tokens=10)  # type: ignore[arg-type]
     with pytest.raises(InvalidRecord, match=r"messages\[0\] must be a BufferMessage"):
         ConversationBuffer(messages=["hello"])  # type: ignore[arg-type]
 
@@ -160,7 +162,7 @@ def test_a_buffer_is_the_longest_tail_that_fits(max_tokens: int, sizes: list[int
     gone: list[BufferMessage] = []
     for at, size in enumerate(sizes):
         before = buffer.to_list()
-        buffer, evicted = buffer.add(said(size, str(at)))
+        buffer, evicted = buffer.add(make_message(size, str(at)))
         gone += evicted
         kept = buffer.to_list()
         assert [*evicted, *kept[:-1]] == before
@@ -180,7 +182,7 @@ def test_what_left_is_nowhere_in_the_buffer(max_tokens: int, steps: list[int]) -
     buffer, gone, added = ConversationBuffer.new(max_tokens), list[str](), 0
     for step in steps:
         if step > 0:
-            buffer, left = buffer.add(said(step, f"<{added}>"))
+            buffer, left = buffer.add(make_message(step, f"<{added}>"))
             added += 1
         else:
             buffer, left = buffer.resize(-step)
@@ -196,9 +198,9 @@ def test_what_left_is_nowhere_in_the_buffer(max_tokens: int, steps: list[int]) -
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_a_number_of_messages_can_be_the_limit(most: int) -> None:
     """Where each message counts as one, the buffer holds so many of them and no more."""
-    buffer, left = filled(most, *[1] * most)
+    buffer, left = make_buffer(most, *[1] * most)
     assert (buffer.size, left) == (most, ())
-    buffer, left = buffer.add_all(said(1, str(most + at)) for at in range(250))
+    buffer, left = buffer.add_all(make_message(1, str(most + at)) for at in range(250))
     assert [one.id for one in left] == [str(at) for at in range(250)]
     assert [one.id for one in buffer.to_list()] == [str(250 + at) for at in range(most)]
 
@@ -208,7 +210,7 @@ def test_a_part_of_the_budget_can_be_the_limit(total: int, sizes: list[int]) -> 
     """With nine tenths of the whole for the conversation, messages leave before it is more than that."""
     share = total * 9 // 10
     budget = TokenBudget(total=total, conversation=share, context=total - share)
-    buffer, left = ShortTerm.new("s1", token_budget=budget).conversation.add_all(map(said, sizes))
+    buffer, left = ShortTerm.new("s1", token_budget=budget).conversation.add_all(map(make_message, sizes))
     assert buffer.max_tokens == share
     assert buffer.current_tokens <= share or buffer.size == 1
     assert not left or left[-1].token_count + buffer.current_tokens > share
@@ -217,7 +219,7 @@ def test_a_part_of_the_budget_can_be_the_limit(total: int, sizes: list[int]) -> 
 @given(st.lists(st.integers(1, 9), max_size=30))
 def test_a_buffer_is_read_as_it_was_written(sizes: list[int]) -> None:
     """Through JSON types and back, with calls and metadata."""
-    buffer, _ = filled(20, *sizes)
+    buffer, _ = make_buffer(20, *sizes)
     full, _ = buffer.add(
         BufferMessage(
             role="assistant",
@@ -236,12 +238,12 @@ def test_adding_does_not_depend_on_the_length() -> None:
     """Adding to a full buffer of many messages costs about what it costs with few."""
 
     def cost(length: int) -> float:
-        buffer, _ = ConversationBuffer.new(length).add_all([said(1)] * length)
+        buffer, _ = ConversationBuffer.new(length).add_all([make_message(1)] * length)
         tries = []
         for _ in range(5):
             start, grown = time.process_time(), buffer
             for _ in range(200):
-                grown, _ = grown.add(said(1))
+                grown, _ = grown.add(make_message(1))
             tries.append(time.process_time() - start)
         return min(tries)
 

@@ -16,7 +16,7 @@ from omoide.testing import reproducible
 EMPTY = WorkingContext.new()
 
 
-def put(context: WorkingContext, key: str, value: Any, **fields: Any) -> WorkingContext:
+def put_value(context: WorkingContext, key: str, value: Any, **fields: Any) -> WorkingContext:
     return context.put(key, value, **{"now": 0, **fields})[0]
 
 
@@ -39,7 +39,7 @@ def test_the_conventional_keys() -> None:
 @pytest.mark.parametrize("key", [*KEYS, "release_date", "Ünïcode", "a b"])
 def test_every_key_is_taken(key: str) -> None:
     """The conventional ones and any other; only the summary is no value of the context."""
-    context = put(EMPTY, key, "x")
+    context = put_value(EMPTY, key, "x")
     assert context.peek(key) == "x"
     assert context.to_dict() == ({} if key == SUMMARY_KEY else {key: "x"})
 
@@ -73,7 +73,9 @@ def test_a_context_has_twelve_thousand_tokens_unless_told_otherwise() -> None:
 
 def test_an_update_counts_and_keeps_when_it_was_first_seen() -> None:
     """One use more, used now."""
-    context = put(put(EMPTY, "framework", "Phoenix 1.6", now=5), "framework", "Phoenix 1.7", now=9)
+    context = put_value(
+        put_value(EMPTY, "framework", "Phoenix 1.6", now=5), "framework", "Phoenix 1.7", now=9
+    )
     found = item(context, "framework")
     assert (found.value, found.access_count, found.first_seen, found.last_accessed) == (
         "Phoenix 1.7",
@@ -86,8 +88,8 @@ def test_an_update_counts_and_keeps_when_it_was_first_seen() -> None:
 
 def test_source_and_confidence_are_those_of_the_new_value() -> None:
     """A value that is less sure than the one before is not as sure as the one before."""
-    context = put(EMPTY, "framework", "Phoenix", source="tool", confidence=0.95)
-    found = item(put(context, "framework", "Rails", source="inferred", confidence=0.3), "framework")
+    context = put_value(EMPTY, "framework", "Phoenix", source="tool", confidence=0.95)
+    found = item(put_value(context, "framework", "Rails", source="inferred", confidence=0.3), "framework")
     assert (found.source, found.confidence, found.suggested_type) == ("inferred", 0.3, None)
 
 
@@ -119,28 +121,30 @@ def test_source_and_confidence_are_those_of_the_new_value() -> None:
 def test_the_type_follows_from_key_and_source(key: str, source: str, type: str | None) -> None:
     """As a memory, a framework that a tool found is a fact, and an error is nothing at all."""
     assert infer_type(key, source) == type
-    assert item(put(EMPTY, key, "x", source=source), key).suggested_type == type
+    assert item(put_value(EMPTY, key, "x", source=source), key).suggested_type == type
 
 
 def test_a_type_that_is_given_wins() -> None:
     """Over what would follow, even for errors and for keys of one's own, and it stays with its key."""
     for key in ("active_errors", "framework", "database"):
-        context = put(EMPTY, key, "x", source="tool", memory_type="decision")
+        context = put_value(EMPTY, key, "x", source="tool", memory_type="decision")
         assert item(context, key).suggested_type == "decision"
-        again = put(context, key, "y", source="inferred")
+        again = put_value(context, key, "y", source="inferred")
         assert item(again, key).suggested_type == "decision"
-        assert item(put(again, key, "z", memory_type="risk"), key).suggested_type == "risk"
+        assert item(put_value(again, key, "z", memory_type="risk"), key).suggested_type == "risk"
 
 
 def test_a_type_that_was_inferred_is_inferred_again() -> None:
     """From the source that the value has now."""
-    context = put(put(EMPTY, "framework", "x", source="inferred"), "framework", "y", source="tool")
+    context = put_value(
+        put_value(EMPTY, "framework", "x", source="inferred"), "framework", "y", source="tool"
+    )
     assert item(context, "framework").suggested_type == "fact"
 
 
 def test_reading_counts_as_a_use() -> None:
     """`get` gives the value and a context that knows of it; `peek` counts nothing."""
-    context = put(EMPTY, "framework", "Phoenix", now=5)
+    context = put_value(EMPTY, "framework", "Phoenix", now=5)
     used, value = context.get("framework", now=9)
     assert value == "Phoenix"
     found = item(used, "framework")
@@ -152,7 +156,7 @@ def test_reading_counts_as_a_use() -> None:
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
 def test_a_value_that_is_nothing_is_not_missing(value: Any) -> None:
     """What is falsy is held and read like anything else."""
-    context = put(EMPTY, "flag", value)
+    context = put_value(EMPTY, "flag", value)
     used, found = context.get("flag", "missing")
     assert found == value
     assert item(used, "flag").access_count == 2
@@ -173,7 +177,7 @@ def test_reading_what_is_missing_changes_nothing() -> None:
 
 def test_items_can_be_listed_and_removed() -> None:
     """By key, as items or as values; the conversation's summary is no value of the context."""
-    context = put(put(put(EMPTY, "b", 2), "a", 1), SUMMARY_KEY, "They talked.")
+    context = put_value(put_value(put_value(EMPTY, "b", 2), "a", 1), SUMMARY_KEY, "They talked.")
     assert [one.key for one in context.to_list()] == ["a", "b", SUMMARY_KEY]
     assert context.to_dict() == {"a": 1, "b": 2}
     assert context.delete("a").to_dict() == {"b": 2}
@@ -185,7 +189,7 @@ def test_items_can_be_listed_and_removed() -> None:
 def test_values_cannot_be_changed_from_outside() -> None:
     """What is put is copied and frozen."""
     patterns = ["repository"]
-    context = put(EMPTY, "discovered_patterns", patterns)
+    context = put_value(EMPTY, "discovered_patterns", patterns)
     patterns.append("singleton")
     assert context.peek("discovered_patterns") == ["repository"]
     with pytest.raises(TypeError):
@@ -218,22 +222,24 @@ def test_bad_input_is_refused(fields: dict[str, Any], problem: str) -> None:
 @pytest.mark.parametrize("value", [{"a": [1, {"b": None}]}, ["x", 2], 3.5, None, b"raw", {"x", "y"}])
 def test_any_value_can_be_counted(value: Any) -> None:
     """Maps and lists as well as text."""
-    context = put(EMPTY, "file_relationships", value)
+    context = put_value(EMPTY, "file_relationships", value)
     assert context.current_tokens > 2
 
 
 def test_a_pair_takes_its_words_and_two_tokens() -> None:
     """With the counter that is given."""
-    assert put(EMPTY, "framework", "Phoenix").current_tokens == estimate_tokens("framework: Phoenix") + 2
-    assert put(EMPTY, "framework", "Phoenix", count=len).current_tokens == len("framework: Phoenix") + 2
-    assert item(put(EMPTY, "ports", [80, 443]), "ports").text == "ports: [80,443]"
+    assert (
+        put_value(EMPTY, "framework", "Phoenix").current_tokens == estimate_tokens("framework: Phoenix") + 2
+    )
+    assert put_value(EMPTY, "framework", "Phoenix", count=len).current_tokens == len("framework: Phoenix") + 2
+    assert item(put_value(EMPTY, "ports", [80, 443]), "ports").text == "ports: [80,443]"
 
 
 def test_the_least_important_leaves_when_there_is_no_room() -> None:
     """What was used long ago and will be no memory goes first; what was just put never goes."""
     room = WorkingContext.new(24)
-    room = put(room, "old", "x", count=lambda text: 8, now=0)
-    room = put(room, "new", "x", count=lambda text: 8, now=3_600_000)
+    room = put_value(room, "old", "x", count=lambda text: 8, now=0)
+    room = put_value(room, "new", "x", count=lambda text: 8, now=3_600_000)
     room, evicted = room.put("third", "x", confidence=0.0, count=lambda text: 8, now=3_600_000)
     assert [one.key for one in evicted] == ["old"]
     assert sorted(room.items) == ["new", "third"]
@@ -245,27 +251,27 @@ def test_what_will_be_a_memory_stays_longer() -> None:
     """Of two that were used alike, the one that matters as a memory stays."""
     room = WorkingContext.new(20)
     for key, kind in (("a", "decision"), ("b", None)):
-        room = put(room, key, "x", memory_type=kind, count=lambda text: 8)
+        room = put_value(room, key, "x", memory_type=kind, count=lambda text: 8)
     _, evicted = room.put("c", "x", count=lambda text: 8, now=0)
     assert [one.key for one in evicted] == ["b"]
 
 
 def test_a_value_larger_than_the_whole_context_is_refused() -> None:
     """Nothing leaves for it."""
-    room = put(WorkingContext.new(20), "a", "x")
+    room = put_value(WorkingContext.new(20), "a", "x")
     with pytest.raises(InvalidRecord, match=r"value takes .* tokens, and the whole context has 20"):
         room.put("b", "word " * 50)
     assert room.to_dict() == {"a": "x"}
-    assert put(room, "b", "x", count=lambda text: 18).to_dict() == {"b": "x"}
+    assert put_value(room, "b", "x", count=lambda text: 18).to_dict() == {"b": "x"}
     with pytest.raises(InvalidRecord, match="value takes 21 tokens"):
-        put(room, "b", "x", count=lambda text: 19)
+        put_value(room, "b", "x", count=lambda text: 19)
 
 
 def test_a_smaller_context_keeps_what_matters_most() -> None:
     """What no longer fits is handed back; with more room all stay."""
     room = WorkingContext.new(100)
     for key, kind in (("a", "decision"), ("b", None), ("c", "fact")):
-        room = put(room, key, "x", memory_type=kind, count=lambda text: 8)
+        room = put_value(room, key, "x", memory_type=kind, count=lambda text: 8)
     smaller, evicted = room.resize(20, now=0)
     assert ([one.key for one in evicted], smaller.current_tokens, smaller.max_tokens) == (["b"], 20, 20)
     smallest, evicted = room.resize(9, now=0)
@@ -277,7 +283,7 @@ def test_a_smaller_context_keeps_what_matters_most() -> None:
 
 def test_a_context_refuses_what_no_put_could_have_made() -> None:
     """Items under another key, and what is no item."""
-    made = item(put(EMPTY, "a", 1), "a")
+    made = item(put_value(EMPTY, "a", 1), "a")
     with pytest.raises(InvalidRecord, match=r"items.b.key is 'a'"):
         WorkingContext(items={"b": made})  # type: ignore[arg-type]
     with pytest.raises(InvalidRecord, match=r"items.b must be a ContextItem"):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omoide import Entry, Evidence
 from omoide.core import codec
-from omoide.core.entry import Entry, Evidence
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.shortterm import PendingItem, PendingMemories
 from omoide.testing import reproducible
@@ -22,11 +22,13 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def noticed(id: str, score: float | None = None, **fields: Any) -> PendingItem:
+def make_item(id: str, score: float | None = None, **fields: Any) -> PendingItem:
     return PendingItem.new({**GIVEN, "id": id, "importance_score": score, "created_at": 0, **fields})
 
 
-def holding(*items: PendingItem, decided: tuple[PendingItem, ...] = (), **limits: Any) -> PendingMemories:
+def make_pending(
+    *items: PendingItem, decided: tuple[PendingItem, ...] = (), **limits: Any
+) -> PendingMemories:
     pending = PendingMemories(**limits)
     for item in items:
         pending, _ = pending.add_implicit(item)
@@ -135,7 +137,7 @@ def test_what_is_no_mapping_is_no_item() -> None:
 
 def test_an_item_takes_the_place_of_an_older_one() -> None:
     """There is one item for each id."""
-    pending = holding(noticed("a", 0.4), noticed("b"), noticed("a", 0.7))
+    pending = make_pending(make_item("a", 0.4), make_item("b"), make_item("a", 0.7))
     assert pending.size == 2
     found = pending.get("a")
     assert found is not None
@@ -144,21 +146,21 @@ def test_an_item_takes_the_place_of_an_older_one() -> None:
 
 def test_the_least_important_leaves_when_there_are_too_many() -> None:
     """Be it the new one; of several, the one that waited longest."""
-    pending = holding(noticed("a", 0.5), noticed("b", 0.3), noticed("c", 0.3), max_items=3)
-    fuller, evicted = pending.add_implicit(noticed("d", 0.4))
+    pending = make_pending(make_item("a", 0.5), make_item("b", 0.3), make_item("c", 0.3), max_items=3)
+    fuller, evicted = pending.add_implicit(make_item("d", 0.4))
     assert (names(evicted), names(fuller.list_implicit())) == ("b", "acd")
-    same, evicted = pending.add_implicit(noticed("d", 0.1))
+    same, evicted = pending.add_implicit(make_item("d", 0.1))
     assert (names(evicted), names(same.list_implicit())) == ("d", "abc")
-    again, evicted = pending.add_implicit(noticed("b", 0.9))
+    again, evicted = pending.add_implicit(make_item("b", 0.9))
     assert (evicted, names(again.list_implicit())) == ((), "acb")
 
 
 def test_five_hundred_items_and_a_hundred_decisions_wait() -> None:
     """Unless other limits are set."""
-    pending = holding(*(noticed(str(at), 0.5 + at / 10_000) for at in range(501)))
+    pending = make_pending(*(make_item(str(at), 0.5 + at / 10_000) for at in range(501)))
     assert pending.size == 500
     assert pending.get("0") is None
-    decided = holding(decided=tuple(noticed(str(at)) for at in range(101)))
+    decided = make_pending(decided=tuple(make_item(str(at)) for at in range(101)))
     assert decided.size == 100
     assert decided.get("0") is None
     assert decided.list_agent_decisions()[0].id == "100"
@@ -166,28 +168,30 @@ def test_five_hundred_items_and_a_hundred_decisions_wait() -> None:
 
 def test_what_the_agent_decided_is_as_important_as_can_be() -> None:
     """Newest first, and the oldest is handed back when there are too many."""
-    pending, evicted = EMPTY.add_agent_decision(noticed("a", 0.1))
+    pending, evicted = EMPTY.add_agent_decision(make_item("a", 0.1))
     assert evicted == ()
     (decision,) = pending.list_agent_decisions()
     assert (decision.importance_score, decision.suggested_by) == (1.0, "agent")
-    full = holding(decided=(noticed("a"), noticed("b"), noticed("c")), max_agent_decisions=3)
-    fuller, evicted = full.add_agent_decision(noticed("d"))
+    full = make_pending(decided=(make_item("a"), make_item("b"), make_item("c")), max_agent_decisions=3)
+    fuller, evicted = full.add_agent_decision(make_item("d"))
     assert (names(evicted), names(fuller.list_agent_decisions())) == ("a", "dcb")
-    again, evicted = full.add_agent_decision(noticed("a"))
+    again, evicted = full.add_agent_decision(make_item("a"))
     assert (evicted, names(again.list_agent_decisions())) == ((), "acb")
 
 
 def test_an_id_waits_in_one_place() -> None:
     """What the agent decides was noticed before, and is not noticed again."""
-    pending = holding(noticed("a", 0.2), decided=(noticed("a"),))
+    pending = make_pending(make_item("a", 0.2), decided=(make_item("a"),))
     assert (pending.size, pending.list_implicit()) == (1, [])
-    again, _ = pending.add_implicit(noticed("a", 0.2))
+    again, _ = pending.add_implicit(make_item("a", 0.2))
     assert again == pending
 
 
 def test_the_important_and_the_decided_are_ready() -> None:
     """Most important first; the threshold is not asked about decisions."""
-    pending = holding(noticed("a", 0.6), noticed("b", 0.9), noticed("c", 0.59), decided=(noticed("d", 0.0),))
+    pending = make_pending(
+        make_item("a", 0.6), make_item("b", 0.9), make_item("c", 0.59), decided=(make_item("d", 0.0),)
+    )
     assert names(pending.ready_for_promotion()) == "dba"
     assert names(pending.ready_for_promotion(0.9)) == "db"
     assert names(pending.ready_for_promotion(1.1)) == "d"
@@ -200,12 +204,12 @@ def test_a_score_that_equals_the_threshold_on_paper_is_ready() -> None:
     """Whatever rounding made of it."""
     almost = 0.2 + 0.3 * 0.5 + 0.25 * 0.7 + 0.25 * 0.3
     assert almost < 0.6
-    assert names(holding(noticed("a", almost)).ready_for_promotion(0.6)) == "a"
+    assert names(make_pending(make_item("a", almost)).ready_for_promotion(0.6)) == "a"
 
 
 def test_only_what_was_promoted_is_cleared() -> None:
     """In both places; decisions that were not promoted still wait."""
-    pending = holding(noticed("a"), noticed("b"), decided=(noticed("c"), noticed("d")))
+    pending = make_pending(make_item("a"), make_item("b"), decided=(make_item("c"), make_item("d")))
     left = pending.clear_promoted(["a", "c", "nobody"])
     assert (names(left.list_implicit()), names(left.list_agent_decisions())) == ("b", "d")
     assert pending.clear_promoted([]) == pending
@@ -216,7 +220,7 @@ def test_only_what_was_promoted_is_cleared() -> None:
 
 def test_a_score_can_be_set_for_what_was_noticed() -> None:
     """It is brought into 0 to 1; what was decided keeps its own, and who is gone is no error."""
-    pending = holding(noticed("a", 0.2), decided=(noticed("d"),))
+    pending = make_pending(make_item("a", 0.2), decided=(make_item("d"),))
     for score, kept in ((0.7, 0.7), (3, 1.0), (-1, 0.0)):
         found = pending.update_score("a", score).get("a")
         assert found is not None
@@ -229,7 +233,7 @@ def test_a_score_can_be_set_for_what_was_noticed() -> None:
 
 def test_items_are_found_wherever_they_wait() -> None:
     """By id; and all of them can be dropped."""
-    pending = holding(noticed("a"), decided=(noticed("d"),), max_items=7)
+    pending = make_pending(make_item("a"), decided=(make_item("d"),), max_items=7)
     assert [getattr(pending.get(id), "id", None) for id in "adx"] == ["a", "d", None]
     assert pending.clear() == PendingMemories(max_items=7)
 
@@ -237,7 +241,7 @@ def test_items_are_found_wherever_they_wait() -> None:
 def test_items_that_no_adding_could_have_made_are_refused() -> None:
     """One id twice, and what is no item."""
     with pytest.raises(InvalidRecord, match=r"agent_decisions\[0\].id is 'a' once more"):
-        PendingMemories(items=(noticed("a"),), agent_decisions=(noticed("a"),))
+        PendingMemories(items=(make_item("a"),), agent_decisions=(make_item("a"),))
     with pytest.raises(InvalidRecord, match=r"items\[0\] must be a PendingItem"):
         PendingMemories(items=({},))  # type: ignore[arg-type]
     with pytest.raises(InvalidRecord, match="max_items is 0"):
@@ -261,7 +265,7 @@ def test_what_waits_is_what_was_added_and_not_handed_back(steps: list[tuple[str,
             pending = pending.update_score(id, score)
             continue
         add = pending.add_implicit if what == "notice" else pending.add_agent_decision
-        pending, evicted = add(noticed(id, score))
+        pending, evicted = add(make_item(id, score))
         model = (model | {id}) - {one.id for one in evicted}
     both = [*pending.list_implicit(), *pending.list_agent_decisions()]
     assert sorted(one.id for one in both) == sorted(model)

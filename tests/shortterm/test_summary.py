@@ -12,17 +12,17 @@ from omoide.shortterm import BufferMessage, sentences, summarize_messages
 from omoide.shortterm.summary import CONTENT_WEIGHT, RECENCY_WEIGHT, ROLE_WEIGHT, SUMMARY_HEADING
 
 
-def said(content: str, role: str = "user") -> BufferMessage:
+def make_message(content: str, role: str = "user") -> BufferMessage:
     return BufferMessage(id="m", role=role, content=content, timestamp=0, token_count=1)
 
 
 TALK = [
-    said("Good morning! I hope you are well."),
-    said("Good morning, how can I help?", "assistant"),
-    said("We decided to use Postgres because of pgvector. The weather is nice."),
-    said("Noted.", "assistant"),
-    said("{'rows': 17}", "tool"),
-    said("The import fails on large files. What should we do about it?"),
+    make_message("Good morning! I hope you are well."),
+    make_message("Good morning, how can I help?", "assistant"),
+    make_message("We decided to use Postgres because of pgvector. The weather is nice."),
+    make_message("Noted.", "assistant"),
+    make_message("{'rows': 17}", "tool"),
+    make_message("The import fails on large files. What should we do about it?"),
 ]
 
 
@@ -51,21 +51,21 @@ def test_what_tells_much_and_is_recent_comes_first() -> None:
 
 def test_the_newer_of_two_alike_is_taken() -> None:
     """But the user's words before those of a tool that answers."""
-    twice = [said("The sky is blue."), said("The sea is green.")]
+    twice = [make_message("The sky is blue."), make_message("The sea is green.")]
     room = estimate_tokens(SUMMARY_HEADING) + 9
     assert summarize_messages(twice, room) == f"{SUMMARY_HEADING}\n- user: The sea is green."
-    mixed = [said("The sky is blue."), said("The sea is green.", "tool")]
+    mixed = [make_message("The sky is blue."), make_message("The sea is green.", "tool")]
     assert summarize_messages(mixed, room) == f"{SUMMARY_HEADING}\n- user: The sky is blue."
 
 
 def test_when_it_was_said_counts_most() -> None:
     """Who said it and what it tells count three tenths each; an older one wins by both, not by one."""
     assert (ROLE_WEIGHT, RECENCY_WEIGHT, CONTENT_WEIGHT) == (0.3, 0.4, 0.3)
-    between, late = said("Yes.", "tool"), said("The sky is blue.", "assistant")
+    between, late = make_message("Yes.", "tool"), make_message("The sky is blue.", "assistant")
     for first, wins in (
-        (said("The sea is green.", "user"), False),
-        (said("We must decide.", "assistant"), False),
-        (said("We agreed: never 7?", "user"), True),
+        (make_message("The sea is green.", "user"), False),
+        (make_message("We must decide.", "assistant"), False),
+        (make_message("We agreed: never 7?", "user"), True),
     ):
         found = summarize_messages([first, between, between, late], estimate_tokens(SUMMARY_HEADING) + 9)
         assert (first.content in found, late.content in found) == (wins, not wins)
@@ -76,14 +76,14 @@ def test_a_summary_of_nothing_is_nothing(room: int) -> None:
     """No mark stands alone."""
     assert summarize_messages(TALK, room) == ""
     assert summarize_messages([], 1000) == ""
-    assert summarize_messages([said(""), said("```\ncode()\n```")], 1000) == ""
+    assert summarize_messages([make_message(""), make_message("```\ncode()\n```")], 1000) == ""
 
 
 def test_one_token_decides() -> None:
     """The mark is counted: what fits exactly is taken, and with one token less it is not."""
     whole = f"{SUMMARY_HEADING}\n- user: The import fails."
-    assert summarize_messages([said("The import fails.")], len(whole), count=len) == whole
-    assert summarize_messages([said("The import fails.")], len(whole) - 1, count=len) == ""
+    assert summarize_messages([make_message("The import fails.")], len(whole), count=len) == whole
+    assert summarize_messages([make_message("The import fails.")], len(whole) - 1, count=len) == ""
 
 
 def by_words(text: str) -> int:
@@ -107,10 +107,12 @@ def test_no_summary_exceeds_its_room(count: TokenCounter | None) -> None:
 
 def test_words_can_be_quoted() -> None:
     """What was said is shown as the caller wants it, and counted like that."""
-    quoted = summarize_messages([said("One. Two.")], 99, count=len, quote=lambda text: f"«{text}»")
+    quoted = summarize_messages([make_message("One. Two.")], 99, count=len, quote=lambda text: f"«{text}»")
     assert quoted == f"{SUMMARY_HEADING}\n- user: «One. Two.»"
     assert (
-        summarize_messages([said("One. Two.")], len(quoted) - 1, count=len, quote=lambda text: f"«{text}»")
+        summarize_messages(
+            [make_message("One. Two.")], len(quoted) - 1, count=len, quote=lambda text: f"«{text}»"
+        )
         != quoted
     )
 
@@ -130,7 +132,7 @@ WORDS = st.sampled_from(["is", "failed at", "was decided because of"])
 def test_a_summary_is_made_of_what_was_said(talk: list[list[str]], room: int) -> None:
     """Whole sentences in their order under whoever said them, no more than fit, the same every time."""
     messages = [
-        said(
+        make_message(
             " ".join(f"It {verb} {at}-{number}." for number, verb in enumerate(verbs)),
             ("user", "tool")[at % 2],
         )
@@ -153,7 +155,7 @@ def test_a_summary_is_made_of_what_was_said(talk: list[list[str]], room: int) ->
 @given(st.lists(st.text(max_size=60), max_size=9), st.integers(0, 200))
 def test_no_words_make_a_summary_too_long(talk: list[str], room: int) -> None:
     """Whatever was said."""
-    messages = [said(words) for words in talk if "\0" not in words]
+    messages = [make_message(words) for words in talk if "\0" not in words]
     assert estimate_tokens(summarize_messages(messages, room)) <= room
 
 
@@ -161,7 +163,9 @@ def test_a_long_conversation_is_summed_up_in_time() -> None:
     """Ten times as many messages take about ten times as long, not a hundred."""
 
     def cost(length: int) -> float:
-        talk = [said(f"The import of file {at} fails because of line {at % 7}.") for at in range(length)]
+        talk = [
+            make_message(f"The import of file {at} fails because of line {at % 7}.") for at in range(length)
+        ]
         tries = []
         for _ in range(3):
             start = time.process_time()

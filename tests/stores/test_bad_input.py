@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.stores import ADA, KINDS, a_store, asked, keep, listed, note, opened
+from tests.support.stores import ADA, KINDS, a_store, keep, list_ids, note, open_core, write_request
 
-from omoide.core.entry import Entry, RecallRequest, Scope
+from omoide import Entry, RecallRequest, Scope
 from omoide.embedders import FunctionEmbedder
 from omoide.errors import (
     Closed,
@@ -21,8 +21,7 @@ from omoide.errors import (
     StoreFailed,
     Unsupported,
 )
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document, Link, Query
+from omoide.stores import Document, Link, Query, open_store
 
 
 @pytest.fixture(params=KINDS)
@@ -60,7 +59,7 @@ def test_content_has_a_limit(store: Any) -> None:
             keep(store, content, id="big")
         assert (caught.value.field, str(len(content.encode())) in str(caught.value)) == ("content", True)
         with pytest.raises(Invalid):
-            store.write_many([asked("Small.", id="small"), asked(content, id="big")])
+            store.write_many([write_request("Small.", id="small"), write_request(content, id="big")])
 
 
 def test_the_limit_on_content_can_be_chosen(kind: str, tmp_path: Path) -> None:
@@ -78,8 +77,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "write None": lambda store: store.write(None),
     "write an entry": lambda store: store.write(note()),
     "write a mapping": lambda store: store.write({"entry": {"agent_id": "ada", "content": "Tea."}}),
-    "write many of one": lambda store: store.write_many(asked()),
-    "write many wrong": lambda store: store.write_many([asked(), "Tea."]),
+    "write many of one": lambda store: store.write_many(write_request()),
+    "write many wrong": lambda store: store.write_many([write_request(), "Tea."]),
     "recall text": lambda store: store.recall("tea"),
     "query text": lambda store: store.query("tea"),
     "list text": lambda store: store.list_entries("ada"),
@@ -138,7 +137,7 @@ def test_a_guard_sees_everything_before_it_is_kept(kind: str, tmp_path: Path) ->
         for write in (
             lambda: keep(store, "The password is tea.", id="b"),
             lambda: keep(store, "The password is tea.", id="a"),
-            lambda: store.write_many([asked("Fine.", id="c"), asked("password", id="d")]),
+            lambda: store.write_many([write_request("Fine.", id="c"), write_request("password", id="d")]),
         ):
             with pytest.raises(Refused, match="a password"):
                 write()
@@ -157,13 +156,15 @@ def test_a_session_can_have_a_limit(kind: str, tmp_path: Path) -> None:
         keep(store, "No session.", id="e")
         store.supersede("a", ADA)
         keep(store, "Now there is room.", id="c", session_id="s")
-        assert sorted(listed(store)) == ["a", "b", "c", "d", "e"]
+        assert sorted(list_ids(store)) == ["a", "b", "c", "d", "e"]
 
 
 def test_a_session_has_no_limit_by_default(kind: str, tmp_path: Path) -> None:
     """More than ten thousand memories of one session are kept."""
     with a_store(kind, tmp_path) as store:
-        store.write_many([asked(f"Number {at}.", id=f"m{at}", session_id="s") for at in range(10_001)])
+        store.write_many(
+            [write_request(f"Number {at}.", id=f"m{at}", session_id="s") for at in range(10_001)]
+        )
         assert store.stats(ADA.replace(session_id="s")).live == 10_001
 
 
@@ -219,8 +220,8 @@ def test_an_embedder_that_fails_is_named(kind: str, tmp_path: Path, odd: str) ->
         keep(store, "Tea.", id="a")
         good = False
         with pytest.raises(EmbedderFailed):
-            store.write_many([asked("Coffee.", id="b"), asked("Cocoa.", id="c")])
-        assert listed(store) == ["a"]
+            store.write_many([write_request("Coffee.", id="b"), write_request("Cocoa.", id="c")])
+        assert list_ids(store) == ["a"]
         assert store.check() == []
 
 
@@ -279,7 +280,7 @@ def test_a_url_that_names_no_store_is_refused(url: Any, tmp_path: Path, monkeypa
 def test_a_setting_that_cannot_be_is_refused(kind: str, tmp_path: Path, options: dict[str, Any]) -> None:
     """With a remedy, and without making a file."""
     with pytest.raises(Invalid) as caught:
-        opened(kind, tmp_path, **options)
+        open_core(kind, tmp_path, **options)
     assert caught.value.remedy
     assert list(tmp_path.iterdir()) == []
 

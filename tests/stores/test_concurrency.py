@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from tests.support.store_process import COUNTERS, OPTIONS, start
-from tests.support.stores import ADA, KINDS, a_store, keep, listed, url
+from tests.support.stores import ADA, KINDS, a_store, keep, list_ids, url
 
 from omoide.errors import Conflict
-from omoide.stores.records import Change, Document
+from omoide.stores import Change, Document
 
-SECONDS = float(os.environ.get("OMOIDE_SECONDS", "5"))
+SECONDS = float(os.environ.get("OMOIDE_SECONDS", "3"))
 PROCESSES, THREADS = map(int, os.environ.get("OMOIDE_WORKERS", "2x2").split("x"))
 
 
@@ -34,7 +34,7 @@ def reports_of_many(place: str) -> list[dict[str, Any]]:
     return [report for words in said for report in json.loads(words)]
 
 
-def replayed(changes: list[Change]) -> dict[str, tuple[int, bool]]:
+def replay(changes: list[Change]) -> dict[str, tuple[int, bool]]:
     """What the log alone says: the revision of each entry, and whether it counts."""
     kept: dict[str, tuple[int, bool]] = {}
     for change in changes:
@@ -64,10 +64,10 @@ def test_many_at_once_lose_nothing(tmp_path: Path, kind: str) -> None:
         }
         assert store.load("tally", "d", ADA).body == sum(report["saved"] for report in reports)
         expected = {name for report in reports for name in report["kept"]} | {*COUNTERS}
-        assert set(listed(store)) == expected
+        assert set(list_ids(store)) == expected
         changes = store.changes("default", limit=10_000_000)
         assert all(one.seq < other.seq for one, other in pairwise(changes))
-        assert replayed(changes) == {
+        assert replay(changes) == {
             entry.id: (entry.rev, entry.superseded_by is None) for entry in store.list_entries(ADA)
         }
         assert store.check() == []

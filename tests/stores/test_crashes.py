@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.support.store_process import OPTIONS, start, state, step
-from tests.support.stores import a_store, keep, listed, recall, url
+from tests.support.stores import a_store, keep, list_ids, recall_ids, url
 
-from omoide.core.entry import Scope
+from omoide import Scope
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
 
-def killed_while_writing(*args: object, chance: random.Random) -> int:
+def kill_while_writing(*args: object, chance: random.Random) -> int:
     """Let a process live until some moment, kill it, and count the steps that it acknowledged."""
     process = start("live", *args)
     assert process.stdout is not None
@@ -45,7 +45,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, durability: str) 
     done = 0
     with a_store("memory", tmp_path, **OPTIONS) as model:
         for _ in range(-(-KILLS // 2)):
-            steps = killed_while_writing(tmp_path / "memory.db", seed, done, durability, chance=chance)
+            steps = kill_while_writing(tmp_path / "memory.db", seed, done, durability, chance=chance)
             for n in range(done, done + steps):
                 step(model, seed, n)
             done += steps
@@ -65,7 +65,7 @@ def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:
     process.communicate(timeout=60)
     assert process.returncode == 0
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
-        assert sorted(listed(store, Scope())) == ["before", "child", "parent"]
+        assert sorted(list_ids(store, Scope())) == ["before", "child", "parent"]
         assert store.check() == []
 
 
@@ -75,7 +75,7 @@ def test_what_another_process_erases_is_gone_at_the_next_recall(tmp_path: Path, 
     with a_store(kind, tmp_path, **OPTIONS) as store:
         for id in ("a", "b", "c"):
             keep(store, f"Tea {id}.", id=id)
-        assert sorted(recall(store, "tea")) == ["a", "b", "c"]
+        assert sorted(recall_ids(store, "tea")) == ["a", "b", "c"]
         process = start("erase", url(kind, tmp_path), "b")
         assert process.stdout is not None
         assert process.stdin is not None
@@ -84,7 +84,7 @@ def test_what_another_process_erases_is_gone_at_the_next_recall(tmp_path: Path, 
             process.stdin.write(b"\n")
             process.stdin.flush()
             assert process.stdout.readline() == b"done\n"
-            assert sorted(recall(store, "tea b")) == ["a", "c"]
+            assert sorted(recall_ids(store, "tea b")) == ["a", "c"]
             keep(store, "Tea d.", id="d")
             said, _ = process.communicate(b"\n", timeout=60)
             assert sorted(said.split()) == [b"a", b"c", b"d"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.custom_stores import WRONG, Pocket
+from tests.support.custom_stores import WRONG, ListStore
 
-from omoide.stores.protocols import Store
+from omoide.stores import Store
 from omoide.testing import StoreSuite
 
 
@@ -21,7 +21,7 @@ class PocketSuite(StoreSuite):
     """A store with the three methods and nothing else passes what is meant for it."""
 
     def open_store(self, folder: Path) -> Store:
-        return Pocket()
+        return ListStore()
 
 
 class Complete(PocketSuite):
@@ -64,7 +64,7 @@ async def verdicts(suite: StoreSuite, make: Callable[[], Store]) -> dict[str, se
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
-def test_every_mistake_is_found(wrong: type[Pocket]) -> None:
+def test_every_mistake_is_found(wrong: type[ListStore]) -> None:
     """A store with one thing wrong fails at least one test, and not all of them."""
     found = anyio.run(verdicts, PocketSuite(), wrong)
     assert found["failed"]
@@ -73,7 +73,7 @@ def test_every_mistake_is_found(wrong: type[Pocket]) -> None:
 
 def test_what_a_store_does_not_offer_is_skipped() -> None:
     """Tests of the optional protocols are not for it, and say so."""
-    found = anyio.run(verdicts, PocketSuite(), Pocket)
+    found = anyio.run(verdicts, PocketSuite(), ListStore)
     assert found["failed"] == set()
     assert len(found["skipped"]) > 30
     assert len(found["passed"]) > 30
@@ -81,7 +81,7 @@ def test_what_a_store_does_not_offer_is_skipped() -> None:
 
 def test_a_store_that_claims_to_be_complete_has_to_be() -> None:
     """Then nothing is skipped: what is missing fails."""
-    found = anyio.run(verdicts, Complete(), Pocket)
+    found = anyio.run(verdicts, Complete(), ListStore)
     assert found["skipped"] == set()
     assert len(found["failed"]) > 30
 

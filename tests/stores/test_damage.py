@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from tests.support.store_process import OPTIONS, start
-from tests.support.stores import ADA, a_store, keep, listed, opened, recall
+from tests.support.stores import ADA, a_store, keep, list_ids, open_core, recall_ids
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import (
     Busy,
     Corrupted,
@@ -27,8 +27,7 @@ from omoide.errors import (
     StoreFailed,
     WrongVersion,
 )
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document, Link
+from omoide.stores import Document, Link, open_store
 from omoide.stores.sqlite import connection
 from omoide.testing import HashEmbedder
 
@@ -54,11 +53,11 @@ def whole(path: Path) -> list[Any]:
         return [store.list_entries(Scope()), store.changes("default"), store.load("session", "d", ADA)]
 
 
-def everything(path: Path) -> list[str]:
+def find_problems(path: Path) -> list[str]:
     """Use every part of a file; what is found to be wrong, if nothing is raised."""
     with a_store("sqlite", path.parent, **OPTIONS) as store:
         store.list_entries(Scope())
-        recall(store, "tea", limit=100)
+        recall_ids(store, "tea", limit=100)
         store.changes("default")
         store.load("session", "d", ADA)
         problems: list[str] = store.check()
@@ -75,7 +74,7 @@ def test_a_damaged_header_is_reported(path: Path, junk: bytes) -> None:
     data[: len(junk)] = junk
     path.write_bytes(data)
     with pytest.raises(Corrupted) as caught:
-        opened("sqlite", path.parent, **OPTIONS)
+        open_core("sqlite", path.parent, **OPTIONS)
     assert caught.value.remedy
     assert path.read_bytes() == data
 
@@ -89,7 +88,7 @@ def test_damage_in_the_middle_is_reported(path: Path, seed: int) -> None:
         data[page * 4096 : page * 4096 + 600] = bytes((seed * 37 + at * 13) % 256 for at in range(600))
     path.write_bytes(data)
     try:
-        problems = everything(path)
+        problems = find_problems(path)
     except Corrupted as error:
         problems = [str(error)]
     assert problems
@@ -100,7 +99,7 @@ def test_a_file_that_was_cut_off_is_reported(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2 // 4096 * 4096 + 100])
     try:
-        problems = everything(path)
+        problems = find_problems(path)
     except Corrupted as error:
         problems = [str(error)]
     assert problems
@@ -124,7 +123,7 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     (tmp_path / "memory.db").touch()
     with a_store("sqlite", tmp_path) as store:
         keep(store, id="a")
-        assert listed(store) == ["a"]
+        assert list_ids(store) == ["a"]
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     db.close()
     data = path.read_bytes()
     with pytest.raises(StoreFailed):
-        opened("sqlite", tmp_path)
+        open_core("sqlite", tmp_path)
     assert path.read_bytes() == data
 
 
@@ -179,9 +178,9 @@ def test_an_older_file_finds_out_what_is_stale(tmp_path: Path) -> None:
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         assert store.list_entries(ADA) == before
         assert store.check() == []
-        assert recall(store, "tea") == ["d"]
+        assert recall_ids(store, "tea") == ["d"]
         store.reinstate("a", ADA)
-        assert sorted(recall(store, "tea")) == ["a", "b", "c", "d"]
+        assert sorted(recall_ids(store, "tea")) == ["a", "b", "c", "d"]
         assert store.check() == []
 
 
@@ -245,18 +244,18 @@ def test_another_embedder_is_refused_until_the_vectors_are_renewed(path: Path) -
     before = whole(path)
     for other in (HashEmbedder(16), HashEmbedder(64)):
         with pytest.raises(EmbedderChanged) as caught:
-            opened("sqlite", path.parent, embedder=other)
+            open_core("sqlite", path.parent, embedder=other)
         assert (caught.value.kept, caught.value.given) == ("hash-32", other.name)
         assert "reindex" in caught.value.remedy
     assert whole(path) == before
     with a_store("sqlite", path.parent, **OPTIONS) as store:
         store.reindex(HashEmbedder(64))
-        assert recall(store, "number 17", limit=1) == ["e17"]
+        assert recall_ids(store, "number 17", limit=1) == ["e17"]
         assert store.check() == []
     with a_store("sqlite", path.parent, embedder=HashEmbedder(64)) as store:
-        assert recall(store, "number 18", limit=1) == ["e18"]
+        assert recall_ids(store, "number 18", limit=1) == ["e18"]
     with pytest.raises(EmbedderChanged):
-        opened("sqlite", path.parent, **OPTIONS)
+        open_core("sqlite", path.parent, **OPTIONS)
 
 
 def test_a_store_can_be_used_without_its_embedder(path: Path) -> None:
@@ -264,9 +263,9 @@ def test_a_store_can_be_used_without_its_embedder(path: Path) -> None:
     with a_store("sqlite", path.parent, embedder="none") as store:
         keep(store, "Cocoa and nothing else.", id="cocoa")
         keep(store, "Changed again.", id="e3")
-        assert recall(store, "cocoa and nothing else", limit=1) == ["cocoa"]
+        assert recall_ids(store, "cocoa and nothing else", limit=1) == ["cocoa"]
     with a_store("sqlite", path.parent, **OPTIONS) as store:
-        assert recall(store, "cocoa and nothing else", limit=1) == ["cocoa"]
+        assert recall_ids(store, "cocoa and nothing else", limit=1) == ["cocoa"]
         assert store.stats(ADA).without_vectors == 2
         store.reindex(HashEmbedder(32))
         assert store.stats(ADA).without_vectors == 0
@@ -281,7 +280,7 @@ def test_a_store_opened_for_reading_is_not_written_to(path: Path) -> None:
     before = whole(path)
     data = path.read_bytes()
     store = open_store(f"sqlite:///{path}?mode=ro", **OPTIONS).sync
-    assert recall(store, "number 17", limit=1) == ["e17"]
+    assert recall_ids(store, "number 17", limit=1) == ["e17"]
     assert store.list_entries(Scope()) == before[0]
     for change in (
         lambda: keep(store, id="new"),
@@ -338,7 +337,7 @@ def test_a_store_that_is_held_for_too_long_says_so(path: Path) -> None:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(Busy):
             keep(store, id="new")
-        assert recall(store, "number 17", limit=1) == ["e17"]
+        assert recall_ids(store, "number 17", limit=1) == ["e17"]
         holder.execute("ROLLBACK")
         holder.close()
         assert keep(store, id="new").rev == 1
@@ -354,13 +353,13 @@ def test_a_full_store_says_so_and_loses_nothing(tmp_path: Path) -> None:
         with pytest.raises(DiskFull):
             acknowledged.extend(keep(store, f"Number {n}. " + "Tea. " * 200, id=f"n{n}").id for n in count())
         assert acknowledged
-        assert listed(store) == acknowledged
-        assert recall(store, "number 0", limit=1) == ["n0"]
+        assert list_ids(store) == acknowledged
+        assert recall_ids(store, "number 0", limit=1) == ["n0"]
         store.erase(ADA, id="n0")
         acknowledged.remove("n0")
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         assert store.check() == []
-        assert listed(store) == acknowledged
+        assert list_ids(store) == acknowledged
         assert keep(store, "More.", id="more").rev == 1
 
 
@@ -374,7 +373,7 @@ def test_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) -> None:
     assert len(acknowledged) > 1
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         assert store.check() == []
-        assert listed(store) == acknowledged
+        assert list_ids(store) == acknowledged
         assert keep(store, "More.", id="more").rev == 1
 
 

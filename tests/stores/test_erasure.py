@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.stores import ADA, a_store, keep, recall
+from tests.support.stores import ADA, a_store, keep, recall_ids
 
-from omoide.core.entry import RecallRequest, Scope
-from omoide.stores.records import Document, EraseReceipt, Link
+from omoide import RecallRequest, Scope
+from omoide.stores import Document, EraseReceipt, Link
 from omoide.testing import HashEmbedder
 
 EMBEDDER = HashEmbedder(64)
@@ -85,10 +85,10 @@ def test_what_stands_beside_an_entry_goes_with_it(store: Any, tmp_path: Path) ->
     """Links, receipts of idempotent writes, and the neighbours' windows keep nothing of it."""
     keep(store, "Said neighbourquux here.", id="a", idempotency_key="k", message={"thread": "t", "seq": 3})
     store.link(Link(source="a", relation="relationquux", target="other 1"), ADA)
-    recall(store, "neighbourquux", limit=20)
+    recall_ids(store, "neighbourquux", limit=20)
     store.erase(ADA, id="a")
     assert traces(tmp_path, "neighbourquux", "relationquux") == []
-    assert "a" not in recall(store, "neighbourquux", limit=20)
+    assert "a" not in recall_ids(store, "neighbourquux", limit=20)
     assert store.recall(RecallRequest(agent_id="ada", query="neighbourquux")).weak
 
 
@@ -128,9 +128,9 @@ def test_what_another_process_holds_open_does_not_keep_it(store: Any, tmp_path: 
     """A second store on the same file, which has recalled the entry, neither shows nor keeps it."""
     keep(store, "zebraquux", id="a")
     with a_store("sqlite", tmp_path, embedder=EMBEDDER) as other:
-        assert recall(other, "zebraquux", limit=1) == ["a"]
+        assert recall_ids(other, "zebraquux", limit=1) == ["a"]
         receipt = store.erase(ADA, id="a")
-        assert "a" not in recall(other, "zebraquux", limit=50)
+        assert "a" not in recall_ids(other, "zebraquux", limit=50)
         assert receipt.scrubbed
         assert traces(tmp_path, "zebraquux") == []
 

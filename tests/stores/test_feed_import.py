@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.store_process import IDS, OPTIONS, step
-from tests.support.stores import ADA, KINDS, a_store, asked, keep, recall
+from tests.support.stores import ADA, KINDS, a_store, keep, recall_ids, write_request
 
 from omoide import Entry, Evidence, Scope, WriteRequest, clock
 from omoide.errors import Refused
-from omoide.stores.records import Access, Link
+from omoide.stores import Access, Link
 from omoide.testing import FrozenClock, HashEmbedder
 
 BOTH = pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +80,7 @@ def test_what_is_taken_over_is_what_it_was(seed: int, one: str, other: str) -> N
 def test_what_no_entry_can_be_called_hinders_nothing(kind: str, tmp_path: Path, ref: str) -> None:
     """A stale entry may refer to what is no id; it is taken over, and what was left behind still counts."""
     evidence = (Evidence(kind="entry", ref=ref), Evidence(kind="entry", ref="left"))
-    given = asked("Tea.", id="a", evidence=evidence).entry.replace(stale=True)
+    given = write_request("Tea.", id="a", evidence=evidence).entry.replace(stale=True)
     with a_store(kind, tmp_path) as store:
         assert store.import_entries([given]) == 1
         assert store.get("a", ADA).stale
@@ -89,10 +89,10 @@ def test_what_no_entry_can_be_called_hinders_nothing(kind: str, tmp_path: Path, 
 
 def test_vectors_and_terms_are_made_for_what_is_taken_over(tmp_path: Path) -> None:
     """It is recalled as if it had been written here."""
-    entries = [asked(text, id=id).entry for id, text in (("a", "Green tea."), ("b", "Black coffee."))]
+    entries = [write_request(text, id=id).entry for id, text in (("a", "Green tea."), ("b", "Black coffee."))]
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         store.import_entries([entry.replace(rev=3) for entry in entries])
-        assert recall(store, "coffee", limit=1) == ["b"]
+        assert recall_ids(store, "coffee", limit=1) == ["b"]
         assert (store.stats(ADA).without_vectors, store.check()) == (0, [])
         keep(store, "Red tea.", id="a")
         store.reindex(HashEmbedder(8))
@@ -105,10 +105,10 @@ def test_what_is_taken_over_passes_the_guard(kind: str, tmp_path: Path, field: s
     """Secrets are refused, with everything else, or masked."""
     secret = "sk_live_" + "a1" * 10
     fields: dict[str, Any] = {"content": "Tea.", "superseded_by": "x", field: f"It is {secret}."}
-    entry = asked(fields.pop("content"), id="a", **fields).entry
+    entry = write_request(fields.pop("content"), id="a", **fields).entry
     with a_store(kind, tmp_path, guard="refuse") as store:
         with pytest.raises(Refused):
-            store.import_entries([asked(id="b").entry, entry])
+            store.import_entries([write_request(id="b").entry, entry])
         with pytest.raises(Refused):
             store.write(WriteRequest(entry=entry))
         assert store.list_entries(ADA) == []

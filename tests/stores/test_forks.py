@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fork_process import acknowledged, start
-from tests.support.stores import ADA, a_store, keep, listed
+from tests.support.stores import ADA, a_store, keep, list_ids
 
 from omoide.errors import Replaced
 
@@ -37,7 +37,7 @@ def check_all_there(folder: Path, noted: Path) -> list[str]:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     with a_store("sqlite", folder) as store:
         assert store.check() == []
-        there = listed(store, ADA)
+        there = list_ids(store, ADA)
     lost = set(acknowledged(noted)) - set(there)
     assert not lost, f"{len(lost)} of {len(acknowledged(noted))} acknowledged writes are lost"
     assert len(there) == len(set(there))
@@ -135,7 +135,7 @@ def test_two_handles_open_a_new_file_at_once(tmp_path: Path) -> None:
     with a_store("sqlite", tmp_path) as one, a_store("sqlite", tmp_path) as other:
         keep(one, "Tea.", id="a")
         keep(other, "Tea.", id="b")
-        assert sorted(listed(one)) == ["a", "b"]
+        assert sorted(list_ids(one)) == ["a", "b"]
     assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
 
 
@@ -178,7 +178,7 @@ def test_a_replaced_store_can_be_opened_again(tmp_path: Path) -> None:
             keep(store, "Tea.", id="b")
     with a_store("sqlite", tmp_path) as store:
         keep(store, "Tea.", id="c")
-        assert listed(store) == ["c"]
+        assert list_ids(store) == ["c"]
 
 
 def test_a_fork_in_a_program_without_a_store_costs_nothing() -> None:
@@ -194,7 +194,7 @@ def test_a_memory_store_goes_on_in_both_processes(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             keep(store, "Tea.", id="b")
-            os._exit(0 if sorted(listed(store)) == ["a", "b"] else 1)
+            os._exit(0 if sorted(list_ids(store)) == ["a", "b"] else 1)
         _, status = os.waitpid(child, 0)
         assert status == 0
-        assert listed(store) == ["a"]
+        assert list_ids(store) == ["a"]

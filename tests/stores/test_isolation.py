@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.support.stores import KINDS, a_store, asked, note
+from tests.support.stores import KINDS, a_store, note, write_request
 
-from omoide import clock
-from omoide.core.entry import Entry, Filter, RecallRequest, Scope
+from omoide import Entry, Filter, RecallRequest, Scope, clock
 from omoide.errors import IdTaken, Invalid, NotFound
-from omoide.stores.records import Document, Link, Query
+from omoide.stores import Document, Link, Query
 from omoide.testing import HashEmbedder
 
 NAMES = (
@@ -90,7 +89,7 @@ def look(store: Any, scope: Scope) -> list[Entry]:
     return seen
 
 
-def refused(call: Callable[[], object], allowed: type[Exception] = NotFound) -> None:
+def check_refused(call: Callable[[], object], allowed: type[Exception] = NotFound) -> None:
     with pytest.raises(allowed):
         call()
 
@@ -98,20 +97,20 @@ def refused(call: Callable[[], object], allowed: type[Exception] = NotFound) -> 
 def try_everything(store: Any, scope: Scope, entry: Entry, own: Entry) -> None:
     """Every operation that takes an id, with the id of an entry that lies elsewhere."""
     id = entry.id
-    refused(lambda: store.get(id, scope))
-    refused(lambda: store.get(id, scope, as_of=clock.MAX_TIMESTAMP))
-    refused(lambda: store.history(id, scope))
-    refused(lambda: store.supersede(id, scope))
-    refused(lambda: store.supersede(id, scope, by=own.id))
-    refused(lambda: store.reinstate(id, scope))
-    refused(lambda: store.erase(scope, id=id))
-    refused(lambda: store.links(id, scope))
-    refused(lambda: store.access(id, scope))
+    check_refused(lambda: store.get(id, scope))
+    check_refused(lambda: store.get(id, scope, as_of=clock.MAX_TIMESTAMP))
+    check_refused(lambda: store.history(id, scope))
+    check_refused(lambda: store.supersede(id, scope))
+    check_refused(lambda: store.supersede(id, scope, by=own.id))
+    check_refused(lambda: store.reinstate(id, scope))
+    check_refused(lambda: store.erase(scope, id=id))
+    check_refused(lambda: store.links(id, scope))
+    check_refused(lambda: store.access(id, scope))
     for link in (
         Link(source=id, relation="refines", target=own.id),
         Link(source=own.id, relation="refines", target=id),
     ):
-        refused(lambda link=link: store.link(link, scope))  # type: ignore[misc]
+        check_refused(lambda link=link: store.link(link, scope))  # type: ignore[misc]
     store.record_access([id], scope)
 
 
@@ -122,7 +121,7 @@ def test_nothing_crosses(kind: str, owned: list[Scope], chance: Any, vectors: bo
     embedder = HashEmbedder(16) if vectors else "none"
     with tempfile.TemporaryDirectory() as folder, a_store(kind, Path(folder), embedder=embedder) as store:
         entries = [
-            store.write(asked(f"The secret tea of Café {at}.", id=f"e{at}", **mine(owner))).entry
+            store.write(write_request(f"The secret tea of Café {at}.", id=f"e{at}", **mine(owner))).entry
             for at, owner in enumerate(owned)
         ]
         asker = (
@@ -140,7 +139,7 @@ def test_nothing_crosses(kind: str, owned: list[Scope], chance: Any, vectors: bo
             entry.id for entry in entries if entry.namespace == asker.namespace
         }
         whole = asker.replace(agent_id=asker.agent_id or "own agent")
-        own = store.write(asked("My own tea.", id="own", **mine(whole))).entry
+        own = store.write(write_request("My own tea.", id="own", **mine(whole))).entry
         before = {entry.id: store.history(entry.id, entry.scope) for entry in outside}
         for entry in outside:
             try_everything(store, asker, entry, own)
@@ -159,16 +158,16 @@ def test_names_that_look_alike_are_different(kind: str, one: str, other: str, fi
     assume(one != other)
     with tempfile.TemporaryDirectory() as folder, a_store(kind, Path(folder)) as store:
         here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
-        store.write(asked("Tea.", id="e", **{**here, field: one}))
+        store.write(write_request("Tea.", id="e", **{**here, field: one}))
         there = Scope(**{**here, field: other})
         assert look(store, there) == []
-        refused(lambda: store.get("e", there))
+        check_refused(lambda: store.get("e", there))
         if field != "namespace":
-            refused(lambda: store.write(asked("Mine.", id="e", **mine(there))), IdTaken)
+            check_refused(lambda: store.write(write_request("Mine.", id="e", **mine(there))), IdTaken)
         else:
-            assert store.write(asked("Mine.", id="e", expected_rev=0, **mine(there))).rev == 1
-        ids = store.write(asked("Tea.", id=one, namespace="ids")).entry
-        refused(lambda: store.get(other, Scope(namespace="ids")))
+            assert store.write(write_request("Mine.", id="e", expected_rev=0, **mine(there))).rev == 1
+        ids = store.write(write_request("Tea.", id=one, namespace="ids")).entry
+        check_refused(lambda: store.get(other, Scope(namespace="ids")))
         assert store.get(one, Scope(namespace="ids")) == ids
 
 
@@ -185,7 +184,7 @@ def test_documents_do_not_cross(kind: str, one: str, other: str) -> None:
         assert store.load(one, other, home) is None
         for scope in (home.replace(namespace=other), home.replace(agent_id=other)):
             assert store.load(one, one, scope) is None
-            refused(lambda scope=scope: store.append(one, one, ["x"], scope))  # type: ignore[misc]
+            check_refused(lambda scope=scope: store.append(one, one, ["x"], scope))  # type: ignore[misc]
             assert store.erase(scope).documents == 0
         assert store.load(one, one, home) == saved
 
@@ -212,7 +211,7 @@ def test_names_that_no_store_can_hold_are_refused(tmp_path: Path, kind: str, nam
 def test_an_id_that_is_no_text_is_refused(tmp_path: Path, kind: str, id: Any) -> None:
     """Asked for by a number or anything else, an entry is bad input or not found."""
     with a_store(kind, tmp_path) as store:
-        store.write(asked("Tea.", id="5"))
+        store.write(write_request("Tea.", id="5"))
         for call in (store.get, store.history, store.supersede, store.reinstate, store.links, store.access):
             with pytest.raises((Invalid, NotFound)):
                 call(id, Scope())

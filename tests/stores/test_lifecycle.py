@@ -17,9 +17,7 @@ import pytest
 from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, blocking, clock, open_store
 from omoide.embedders import FunctionEmbedder, HashEmbedder
 from omoide.errors import Closed, EmbedderChanged, Erased, Invalid, OmoideError, StoreFailed
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.records import Document, Link, Query
-from omoide.stores.redaction import refuse_secrets
+from omoide.stores import AsyncStore, Document, Link, Query, refuse_secrets
 from omoide.stores.sqlite.store import SQLiteStore
 from omoide.testing import FrozenClock
 
@@ -34,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def opened(url: str = "sqlite:///memory.db", embedder: Any = "none", **settings: Any) -> AsyncStore:
+def open_handle(url: str = "sqlite:///memory.db", embedder: Any = "none", **settings: Any) -> AsyncStore:
     return open_store(url, embedder=embedder, **settings)
 
 
@@ -49,7 +47,7 @@ def write(store: AsyncStore, content: str, id: str | None = None, **fields: Any)
     return store.sync.write(WriteRequest(entry=entry)).id
 
 
-def recalled(store: AsyncStore, query: str = "tea", **fields: Any) -> list[str]:
+def recall_contents(store: AsyncStore, query: str = "tea", **fields: Any) -> list[str]:
     return [
         entry.content
         for entry in store.sync.recall(RecallRequest(agent_id="ada", query=query, **fields)).entries
@@ -58,7 +56,7 @@ def recalled(store: AsyncStore, query: str = "tea", **fields: Any) -> list[str]:
 
 def test_a_backup_ends_while_others_write() -> None:
     """It shows the state in which it began, whatever is written before it is done."""
-    with opened() as store, opened() as other:
+    with open_handle() as store, open_handle() as other:
         entries = [
             Entry(id=f"m{at}", agent_id="ada", content="tea", metadata={"page": "x" * 400_000})
             for at in range(50)
@@ -71,7 +69,7 @@ def test_a_backup_ends_while_others_write() -> None:
 
         file(store).backup("copy.db", lambda done, total: meanwhile())
         assert next(numbers) > 1
-    with opened("sqlite:///copy.db") as copy:
+    with open_handle("sqlite:///copy.db") as copy:
         assert copy.sync.stats(ADA).entries == 50
         assert copy.sync.check() == []
 
@@ -82,7 +80,7 @@ def test_a_backup_that_fails_leaves_nothing_behind(folder: Path) -> None:
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    with opened() as store:
+    with open_handle() as store:
         write(store, "tea")
         with pytest.raises(KeyboardInterrupt):
             file(store).backup("copy.db", stop)
@@ -94,7 +92,7 @@ def test_a_backup_that_fails_leaves_nothing_behind(folder: Path) -> None:
 @BOTH
 def test_what_is_replaced_is_replaced_also_by_words_that_are_known(url: str) -> None:
     """Saying again what was true before supersedes what came in between."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         blocking.remember(store, "X is 5", ADA)
         between = blocking.remember(store, "X is 6", ADA)
         receipt = blocking.remember(store, "X is 5", ADA, supersedes=between.id)
@@ -105,55 +103,55 @@ def test_what_is_replaced_is_replaced_also_by_words_that_are_known(url: str) -> 
 @BOTH
 def test_writing_to_a_forgotten_entry_says_that_it_stays_forgotten(url: str) -> None:
     """The receipt carries a notice."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         write(store, "tea", "a")
         store.sync.supersede("a", ADA)
         again = store.sync.write(WriteRequest(entry=Entry(id="a", agent_id="ada", content="green tea")))
         assert "restore" in again.notices[0]
-        assert recalled(store) == []
+        assert recall_contents(store) == []
 
 
 def test_an_empty_file_belongs_to_no_embedder_yet() -> None:
     """Opening it with one, even asking it something, does not bind it; the first vector does."""
-    with opened(embedder=HashEmbedder(8)) as store:
-        assert recalled(store) == []
-    with opened(embedder=HashEmbedder(16)) as store:
+    with open_handle(embedder=HashEmbedder(8)) as store:
+        assert recall_contents(store) == []
+    with open_handle(embedder=HashEmbedder(16)) as store:
         write(store, "tea")
     with pytest.raises(EmbedderChanged):
-        opened(embedder=HashEmbedder(8))
-    with opened("sqlite:///memory.db?mode=ro", embedder=HashEmbedder(16)) as store:
-        assert recalled(store) == ["tea"]
+        open_handle(embedder=HashEmbedder(8))
+    with open_handle("sqlite:///memory.db?mode=ro", embedder=HashEmbedder(16)) as store:
+        assert recall_contents(store) == ["tea"]
 
 
 def test_a_file_without_vectors_can_be_read_with_any_embedder() -> None:
     """Words are compared then."""
-    with opened() as store:
+    with open_handle() as store:
         write(store, "tea")
-    with opened("sqlite:///memory.db?mode=ro", embedder=HashEmbedder(16)) as store:
-        assert recalled(store) == ["tea"]
+    with open_handle("sqlite:///memory.db?mode=ro", embedder=HashEmbedder(16)) as store:
+        assert recall_contents(store) == ["tea"]
 
 
 def test_an_embedder_whose_vectors_changed_their_size_gets_new_ones_by_reindexing() -> None:
     """The remedy that the error names works."""
     short = FunctionEmbedder("mine", lambda texts: [[1.0, 0.5] for _ in texts], 2)
     long = FunctionEmbedder("mine", lambda texts: [[1.0, 0.5, 0.1] for _ in texts], 3)
-    with opened(embedder=short) as store:
+    with open_handle(embedder=short) as store:
         write(store, "tea")
     with pytest.raises(EmbedderChanged, match="reindex"):
-        opened(embedder=long)
-    with opened() as store:
+        open_handle(embedder=long)
+    with open_handle() as store:
         store.sync.reindex(long)
-        assert recalled(store) == ["tea"]
-    with opened(embedder=long) as store:
-        assert recalled(store) == ["tea"]
+        assert recall_contents(store) == ["tea"]
+    with open_handle(embedder=long) as store:
+        assert recall_contents(store) == ["tea"]
         assert store.sync.check() == []
 
 
 def test_embedders_come_and_go_while_a_store_is_open() -> None:
     """A handle of an embedder that no longer serves answers by words and says so."""
-    with opened(embedder=HashEmbedder(16)) as old, opened() as other:
+    with open_handle(embedder=HashEmbedder(16)) as old, open_handle() as other:
         write(old, "tea")
-        assert recalled(old) == ["tea"]
+        assert recall_contents(old) == ["tea"]
         for dim in range(24, 24 + 12):  # more often than there is room for embedders at once
             other.sync.reindex(HashEmbedder(dim))
             result = old.sync.recall(RecallRequest(agent_id="ada", query="tea"))
@@ -168,35 +166,35 @@ def test_reindexing_given_up_many_times_leaves_room_for_more() -> None:
         def embed(self, texts: Any, *, query: bool = False) -> Any:
             raise OSError("no")
 
-    with opened(embedder=HashEmbedder(8)) as store:
+    with open_handle(embedder=HashEmbedder(8)) as store:
         write(store, "tea")
         for dim in range(20, 32):
             with pytest.raises((OSError, OmoideError)):
                 store.sync.reindex(Broken(dim))
         store.sync.reindex(HashEmbedder(64))
-        assert recalled(store) == ["tea"]
+        assert recall_contents(store) == ["tea"]
         assert store.sync.check() == []
 
 
 def test_a_backup_of_another_embedder_can_be_put_back() -> None:
     """The open store answers by words from then on."""
-    with opened("sqlite:///one.db", embedder=HashEmbedder(24)) as one:
+    with open_handle("sqlite:///one.db", embedder=HashEmbedder(24)) as one:
         write(one, "tea from before")
         file(one).backup("copy.db")
-    with opened(embedder=HashEmbedder(16)) as store:
+    with open_handle(embedder=HashEmbedder(16)) as store:
         write(store, "coffee")
-        assert recalled(store) == ["coffee"]
+        assert recall_contents(store) == ["coffee"]
         file(store).restore_backup("copy.db")
-        assert recalled(store) == ["tea from before"]
+        assert recall_contents(store) == ["tea from before"]
 
 
 def test_new_vectors_are_seen_by_a_store_that_was_open_before() -> None:
     """What another handle's reindexing adds counts at the next recall."""
     embedder = HashEmbedder(16)
-    with opened() as plain:
+    with open_handle() as plain:
         write(plain, "tea")
-    with opened(embedder=embedder) as store, opened(embedder=embedder) as other:
-        assert recalled(store) == ["tea"]
+    with open_handle(embedder=embedder) as store, open_handle(embedder=embedder) as other:
+        assert recall_contents(store) == ["tea"]
         other.sync.reindex()
         parts = store.sync.recall(RecallRequest(agent_id="ada", query="tea")).notices
         assert parts == ()
@@ -213,7 +211,7 @@ def test_times_beyond_the_calendar_are_refused(field: str) -> None:
 @BOTH
 def test_numbers_that_no_store_can_hold_are_bad_input(url: str) -> None:
     """Also where they are limits and positions."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         write(store, "tea", "a")
         write(store, "cup", "b")
         for call in (
@@ -231,7 +229,7 @@ def test_numbers_that_no_store_can_hold_are_bad_input(url: str) -> None:
 
 async def test_a_cancelled_block_closes_its_store() -> None:
     """What was buffered is written, and the file is let go of."""
-    store = opened()
+    store = open_handle()
     with anyio.move_on_after(0.05):
         async with store:
             write(store, "tea", "a")
@@ -239,13 +237,13 @@ async def test_a_cancelled_block_closes_its_store() -> None:
             await anyio.sleep_forever()
     with pytest.raises(Closed):
         store.sync.list_entries(ADA)
-    with opened() as again:
+    with open_handle() as again:
         assert again.sync.access("a", ADA).count == 1
 
 
 def test_uses_are_known_before_they_are_written_down() -> None:
     """And nobody has to wait for writers to learn of them."""
-    with opened(timeout=0.2) as store, opened() as other:
+    with open_handle(timeout=0.2) as store, open_handle() as other:
         write(store, "tea", "a")
         store.sync.record_access(["a", "a"], ADA)
         with file(other)._db.write_transaction():
@@ -254,7 +252,7 @@ def test_uses_are_known_before_they_are_written_down() -> None:
 
 def test_uses_are_known_while_a_write_waits_for_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction that writes them takes them, so that others see them and an erasure drops them."""
-    with opened() as store:
+    with open_handle() as store:
         write(store, "tea", "a")
         store.sync.record_access(["a"], ADA)
         begin, seen = file(store)._db.write_transaction, []
@@ -277,7 +275,7 @@ async def test_an_iterator_is_read_where_it_comes_from(url: str) -> None:
         threads.append(current_thread())
         yield "a"
 
-    async with opened(url) as store:
+    async with open_handle(url) as store:
         await store.save(Document(kind="note", id="d", agent_id="ada"))
         await store.append("note", "d", items(), ADA)
         await store.record_access(items(), ADA)
@@ -296,19 +294,19 @@ def test_a_forked_process_is_not_held_up_by_the_locks_of_the_other() -> None:
                 go_on.wait(10)
             return super().embed(texts, query=query)
 
-    with opened(embedder=Waiting(16)) as store:
+    with open_handle(embedder=Waiting(16)) as store:
         go_on.set()
         write(store, "tea", "a")
-        recalled(store)
+        recall_contents(store)
         store.sync.record_access(["a"], ADA)
         go_on.clear()
-        thread = Thread(target=recalled, args=(store, "another question"))
+        thread = Thread(target=recall_contents, args=(store, "another question"))
         thread.start()
         inside.wait(10)
         child = os.fork()
         if child == 0:
             go_on.set()
-            os._exit(0 if recalled(store) == ["tea"] else 1)
+            os._exit(0 if recall_contents(store) == ["tea"] else 1)
         _, status = os.waitpid(child, 0)
         go_on.set()
         thread.join()
@@ -326,32 +324,32 @@ def test_a_forked_process_is_not_held_up_by_the_locks_of_the_other() -> None:
 def test_a_url_that_means_no_file_is_refused(url: str, folder: Path) -> None:
     """Nothing is opened in its place."""
     with pytest.raises(Invalid):
-        opened(url)
+        open_handle(url)
     assert [*folder.iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["a b.db", "a%23b.db", "a%25b.db", "a%3Fb.db", "Grüße.db", "%E6%80%9D.db"])
 def test_unusual_names_of_files_work(name: str, folder: Path) -> None:
     """What a URL writes with percent signs is one file, and the same one next time."""
-    with opened(f"sqlite:///{name}") as store:
+    with open_handle(f"sqlite:///{name}") as store:
         write(store, "tea")
     assert len([*folder.iterdir()]) == 1
-    with opened(f"sqlite:///{name}") as store:
-        assert recalled(store) == ["tea"]
+    with open_handle(f"sqlite:///{name}") as store:
+        assert recall_contents(store) == ["tea"]
 
 
 def test_passwords_in_urls_are_not_repeated() -> None:
     """Errors and representations show three stars."""
     with pytest.raises(Invalid) as caught:
-        opened("postgres9://ada:hunter2@db/x")
+        open_handle("postgres9://ada:hunter2@db/x")
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in repr(AsyncStore(opened("memory://").sync, "redis://ada:hunter2@db"))
+    assert "hunter2" not in repr(AsyncStore(open_handle("memory://").sync, "redis://ada:hunter2@db"))
 
 
 @BOTH
 def test_an_erasure_names_everything_that_rests_on_what_is_gone(url: str) -> None:
     """However many there are, in present and in older versions, and documents besides."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         write(store, "the premise", "p")
         for at in range(30):
             write(store, f"note {at} that only mentions it", f"n{at}", metadata={"about": "p"})
@@ -368,7 +366,7 @@ def test_an_erasure_names_everything_that_rests_on_what_is_gone(url: str) -> Non
 @BOTH
 def test_of_several_lives_of_an_id_the_right_end_is_told(url: str) -> None:
     """A moment before an erasure is answered by that erasure."""
-    with clock.override(FrozenClock(1_000)) as time, opened(url) as store:
+    with clock.override(FrozenClock(1_000)) as time, open_handle(url) as store:
         for reason in ("first", "second"):
             write(store, "tea", "a")
             time.advance(100)
@@ -383,7 +381,7 @@ def test_of_several_lives_of_an_id_the_right_end_is_told(url: str) -> None:
 @BOTH
 def test_the_same_words_in_many_sessions_are_kept_in_each(url: str) -> None:
     """Only the same scope makes a duplicate."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         for session in ("s1", "s2", "s1"):
             blocking.remember(store, "ok thanks", Scope(agent_id="ada", session_id=session))
         assert len(store.sync.list_entries(ADA)) == 2
@@ -392,7 +390,7 @@ def test_the_same_words_in_many_sessions_are_kept_in_each(url: str) -> None:
 @BOTH
 def test_a_whole_namespace_can_be_listed(url: str) -> None:
     """The newest come first, whoever they belong to, page by page."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         for at in range(40):
             entry = Entry(id=f"m{at}", agent_id=f"agent {at % 7}", content="tea", occurred_at=1_000 + at)
             store.sync.write(WriteRequest(entry=entry))
@@ -418,16 +416,16 @@ def test_guards_read_long_texts_in_time(text: str) -> None:
 @BOTH
 def test_a_question_from_the_future_changes_nothing_for_the_present(url: str) -> None:
     """What expires later is absent then, and still there now."""
-    with clock.override(FrozenClock(1_000)), opened(url) as store:
+    with clock.override(FrozenClock(1_000)), open_handle(url) as store:
         write(store, "tea until later", expires_at=5_000)
         write(store, "tea for ever")
-        assert recalled(store, at=9_000) == ["tea for ever"]
-        assert len(recalled(store, at=1_000)) == 2
+        assert recall_contents(store, at=9_000) == ["tea for ever"]
+        assert len(recall_contents(store, at=1_000)) == 2
 
 
 def test_a_scope_is_said_once() -> None:
     """Fields of the scope beside the scope are refused by name."""
-    with opened("memory://") as store:
+    with open_handle("memory://") as store:
         with pytest.raises(Invalid, match="session_id"):
             blocking.remember(store, "tea", ADA, session_id="s")  # type: ignore[call-arg]
         with pytest.raises(Invalid, match="namespace"):
@@ -437,7 +435,7 @@ def test_a_scope_is_said_once() -> None:
 @BOTH
 def test_a_document_that_is_loaded_and_saved_keeps_what_was_appended(url: str) -> None:
     """Saving replaces the log by the one that the document carries."""
-    with opened(url) as store:
+    with open_handle(url) as store:
         store.sync.save(Document(kind="session", id="s"))
         store.sync.append("session", "s", [1, {"two": 2}], Scope())
         found = store.sync.load("session", "s", Scope())
@@ -452,23 +450,23 @@ def test_a_document_that_is_loaded_and_saved_keeps_what_was_appended(url: str) -
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list descriptors")
 def test_refused_openings_leave_no_file_open() -> None:
     """Neither for another embedder's file nor for another program's."""
-    with opened(embedder=HashEmbedder(8)) as store:
+    with open_handle(embedder=HashEmbedder(8)) as store:
         write(store, "tea")
     Path("other.db").write_bytes(b"something else entirely" * 100)
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(OmoideError):
-            opened(embedder=HashEmbedder(9))
+            open_handle(embedder=HashEmbedder(9))
         with pytest.raises(OmoideError):
-            opened("sqlite:///other.db")
+            open_handle("sqlite:///other.db")
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 @BOTH
 def test_a_guard_sees_reasons_too(url: str) -> None:
     """A secret in the reason of forgetting is masked like one in content."""
-    with opened(url, guard="mask") as store:
+    with open_handle(url, guard="mask") as store:
         write(store, "tea", "a")
         gone = store.sync.supersede("a", ADA, reason="the password is hunter2!")
         assert "hunter2" not in str(gone.superseded_reason)
@@ -488,6 +486,6 @@ async def test_blocking_verbs_work_where_a_loop_runs() -> None:
         async def list_entries(self, scope: Scope) -> list[Entry]:
             return await inner.list_entries(scope)
 
-    inner = opened("memory://")
+    inner = open_handle("memory://")
     blocking.remember(Own(), "tea", ADA)
     assert [entry.content for entry in blocking.recall(Own(), "tea", ADA).entries] == ["tea"]

@@ -32,7 +32,7 @@ class Stumbling:
         return self._inner.embed(texts, query=query)
 
 
-def opened(path: Path, embedder: object = "none") -> SQLiteStore:
+def open_file(path: Path, embedder: object = "none") -> SQLiteStore:
     store = open_store(f"sqlite:///{path}", embedder=embedder).sync
     assert isinstance(store, SQLiteStore)
     return store
@@ -49,18 +49,18 @@ def first(store: SQLiteStore, query: str) -> str:
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Path:
+def filled_file(tmp_path: Path) -> Path:
     """A file with vectors of one embedder."""
     path = tmp_path / "memory.db"
-    store = opened(path, HashEmbedder(64))
+    store = open_file(path, HashEmbedder(64))
     store.write_many([entry(at) for at in range(COUNT)])
     store.close()
     return path
 
 
-def test_reindexing_tells_how_far_it_is(filled: Path) -> None:
+def test_reindexing_tells_how_far_it_is(filled_file: Path) -> None:
     """Progress grows to the whole."""
-    store, seen = opened(filled), []
+    store, seen = open_file(filled_file), []
     store.reindex(HashEmbedder(32), lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert seen[-1] == (COUNT, COUNT)
@@ -68,21 +68,21 @@ def test_reindexing_tells_how_far_it_is(filled: Path) -> None:
     store.close()
 
 
-def test_an_interrupted_reindexing_leaves_the_old_vectors_serving(filled: Path) -> None:
+def test_an_interrupted_reindexing_leaves_the_old_vectors_serving(filled_file: Path) -> None:
     """Whoever opens the file after a failure half-way finds it as it was."""
-    store = opened(filled)
+    store = open_file(filled_file)
     with pytest.raises(EmbedderFailed):
         store.reindex(Stumbling(1))
     store.close()
-    again = opened(filled, HashEmbedder(64))
+    again = open_file(filled_file, HashEmbedder(64))
     assert first(again, "cup number 17") == "m17"
     assert again.check() == []
     again.close()
 
 
-def test_an_interrupted_reindexing_goes_on_where_it_was(filled: Path) -> None:
+def test_an_interrupted_reindexing_goes_on_where_it_was(filled_file: Path) -> None:
     """What has its new vectors is not embedded again."""
-    store = opened(filled)
+    store = open_file(filled_file)
     with pytest.raises(EmbedderFailed):
         store.reindex(Stumbling(2))
     rest = Stumbling(1)  # one call is enough for what is left
@@ -93,9 +93,9 @@ def test_an_interrupted_reindexing_goes_on_where_it_was(filled: Path) -> None:
     store.close()
 
 
-def test_what_is_written_while_reindexing_gets_new_vectors_too(filled: Path) -> None:
+def test_what_is_written_while_reindexing_gets_new_vectors_too(filled_file: Path) -> None:
     """Nobody has to wait, and nothing is left behind."""
-    store, other = opened(filled), opened(filled, HashEmbedder(64))
+    store, other = open_file(filled_file), open_file(filled_file, HashEmbedder(64))
 
     def meanwhile(done: int, total: int) -> None:
         if done < total:
@@ -110,9 +110,9 @@ def test_what_is_written_while_reindexing_gets_new_vectors_too(filled: Path) -> 
     other.close()
 
 
-def test_a_store_whose_vectors_were_replaced_says_so(filled: Path) -> None:
+def test_a_store_whose_vectors_were_replaced_says_so(filled_file: Path) -> None:
     """The handle of the old embedder still answers, with a notice, and writes no vectors of its own."""
-    old, new = opened(filled, HashEmbedder(64)), opened(filled)
+    old, new = open_file(filled_file, HashEmbedder(64)), open_file(filled_file)
     assert old.recall(RecallRequest(agent_id="ada", query="tea")).notices == ()
     new.reindex(HashEmbedder(32))
     result = old.recall(RecallRequest(agent_id="ada", query="cup number 5"))
@@ -125,9 +125,9 @@ def test_a_store_whose_vectors_were_replaced_says_so(filled: Path) -> None:
     new.close()
 
 
-def test_a_backup_put_back_replaces_everything(filled: Path, tmp_path: Path) -> None:
+def test_a_backup_put_back_replaces_everything(filled_file: Path, tmp_path: Path) -> None:
     """Also for another handle that had answered from what came after the backup."""
-    store, other = opened(filled), opened(filled)
+    store, other = open_file(filled_file), open_file(filled_file)
     copy = tmp_path / "copy.db"
     store.backup(copy)
     store.write(entry(0, "something quite different about llamas"))
@@ -145,12 +145,12 @@ def test_a_backup_put_back_replaces_everything(filled: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "content", [None, b"", b"not a database at all, but long enough to look like something" * 20]
 )
-def test_what_is_no_backup_is_refused(filled: Path, tmp_path: Path, content: bytes | None) -> None:
+def test_what_is_no_backup_is_refused(filled_file: Path, tmp_path: Path, content: bytes | None) -> None:
     """Nothing is replaced by a file that is missing, empty or something else."""
     source = tmp_path / "backup.db"
     if content is not None:
         source.write_bytes(content)
-    store = opened(filled)
+    store = open_file(filled_file)
     with pytest.raises((StoreFailed, Corrupted)):
         store.restore_backup(source)
     assert store.stats(ADA).entries == COUNT
@@ -173,7 +173,7 @@ class Meanwhile(HashEmbedder):
 
 def test_what_is_erased_while_reindexing_does_not_come_back_in_another_entry(tmp_path: Path) -> None:
     """An entry that gets the number of an erased one gets nothing of its words."""
-    store, other = opened(tmp_path / "memory.db"), opened(tmp_path / "memory.db")
+    store, other = open_file(tmp_path / "memory.db"), open_file(tmp_path / "memory.db")
     store.write(entry(1, "a secret about llamas"))
 
     def replace() -> None:
@@ -191,9 +191,9 @@ def test_what_is_erased_while_reindexing_does_not_come_back_in_another_entry(tmp
 
 def test_the_first_vectors_of_one_embedder_leave_the_slot_of_another_alone(tmp_path: Path) -> None:
     """Writing with one embedder while another fills a file that had no vectors mixes nothing."""
-    plain = opened(tmp_path / "memory.db")
+    plain = open_file(tmp_path / "memory.db")
     plain.write(entry(1))
-    writer = opened(tmp_path / "memory.db", HashEmbedder(64))
+    writer = open_file(tmp_path / "memory.db", HashEmbedder(64))
     plain.reindex(Meanwhile(32, lambda: writer.write(entry(2))))
     assert plain.check() == []
     assert plain.stats(ADA).without_vectors == 0

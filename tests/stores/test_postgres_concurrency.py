@@ -12,14 +12,14 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
-from tests.support.postgres_process import opened, start
+from tests.support.postgres_process import open_core, start
 from tests.support.servers import postgres
-from tests.support.stores import ADA, keep, listed, recall
+from tests.support.stores import ADA, keep, list_ids, recall_ids
 
-from omoide.core.entry import Filter, Scope
+from omoide import Filter, Scope
 from omoide.errors import Conflict, NotFound
+from omoide.stores import Query
 from omoide.stores.postgres.connection import PostgresSession
-from omoide.stores.records import Query
 from omoide.testing import eventually
 
 OPERATIONS = 1_000
@@ -46,7 +46,7 @@ def url(name: str) -> str:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Any]:
-    store = opened(url)
+    store = open_core(url)
     yield store
     store.close()
 
@@ -59,7 +59,7 @@ def act(store: Any, n: int) -> None:
             case 0 | 1 | 2:
                 keep(store, f"Tea {n}.", id=id)
             case 3:
-                recall(store, "tea")
+                recall_ids(store, "tea")
             case 4:
                 store.get("nowhere", ADA)
             case 5:
@@ -122,8 +122,8 @@ def test_a_forked_process_uses_connections_of_its_own(url: str) -> None:
     process = start("fork", url)
     process.communicate(timeout=60)
     assert process.returncode == 0
-    store = opened(url)
-    assert sorted(listed(store, Scope())) == ["after", "before", "child", "parent"]
+    store = open_core(url)
+    assert sorted(list_ids(store, Scope())) == ["after", "before", "child", "parent"]
     assert store.check() == []
     store.close()
 
@@ -141,12 +141,12 @@ def test_a_child_closes_inherited_sockets_without_a_word_to_the_server(store: An
         assert os.waitpid(child, 0)[1] == 0
         assert db.execute("SELECT pg_backend_pid()").fetchone() == (session,)
     keep(store, "Tea.", id="b")
-    assert sorted(listed(store)) == ["a", "b"]
+    assert sorted(list_ids(store)) == ["a", "b"]
 
 
 def test_uses_are_noted_while_another_erases_what_was_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures that one store writes down do not wait in a circle with an erasure by another."""
-    using, erasing = opened(url, timeout=20), opened(url, timeout=20)
+    using, erasing = open_core(url, timeout=20), open_core(url, timeout=20)
     used = Scope(namespace="used")
     keep(using, "Tea.", id="e", namespace="used")
     using.record_access(["e"], used)
@@ -184,17 +184,17 @@ def waiting() -> bool:
 
 def test_a_store_that_was_made_anew_beneath_does_not_mix_owners_up(url: str) -> None:
     """Tables that were dropped and made again, as a restore does, number agents otherwise than before."""
-    mine, theirs = opened(url), None
+    mine, theirs = open_core(url), None
     keep(mine, "Tea.", id="a", agent_id="ada")
-    assert recall(mine, "tea") == ["a"]
+    assert recall_ids(mine, "tea") == ["a"]
     try:
         with psycopg.connect(postgres().url, autocommit=True) as db:
             db.execute(f"DROP SCHEMA {mine._db.schema} CASCADE")
-        theirs = opened(url)
+        theirs = open_core(url)
         keep(theirs, "Water.", id="w", agent_id="eve")
         keep(mine, "A secret of Ada's.", id="s", agent_id="ada")
-        assert recall(theirs, "secret", agent_id="eve") == ["w"]
-        assert listed(theirs, Scope(agent_id="ada")) == ["s"]
+        assert recall_ids(theirs, "secret", agent_id="eve") == ["w"]
+        assert list_ids(theirs, Scope(agent_id="ada")) == ["s"]
         assert theirs.check() == []
     finally:
         for store in (mine, theirs):

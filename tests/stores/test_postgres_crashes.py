@@ -13,12 +13,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.postgres_process import opened
-from tests.support.stores import ADA, asked, keep
+from tests.support.postgres_process import open_core
+from tests.support.stores import ADA, keep, write_request
 
-from omoide.core.entry import Filter, RecallRequest, Scope
+from omoide import Filter, RecallRequest, Scope
 from omoide.errors import Busy, StoreFailed, StoreUnreachable, Uncertain
-from omoide.stores.records import Document, Query
+from omoide.stores import Document, Query
 from omoide.testing import PostgresServer, eventually
 
 CRASHES = max(2, int(os.environ.get("OMOIDE_KILLS", "10")) // 5)
@@ -87,17 +87,20 @@ class Writer:
         """One entry, or three that belong together; by its id, or by a key."""
         match n % 4:
             case 0:
-                self._store.write(asked(f"Tea {id}.", idempotency_key=id, tags=[id]))
+                self._store.write(write_request(f"Tea {id}.", idempotency_key=id, tags=[id]))
             case 1 | 2:
                 keep(self._store, f"Tea {id}.", id=id, tags=[id])
             case _:
                 parts = [("default", "a"), ("other", "b"), ("default", "c")]
                 self._store.write_many(
-                    [asked(f"Tea {id}.", id=f"{id}{part}", namespace=name, tags=[id]) for name, part in parts]
+                    [
+                        write_request(f"Tea {id}.", id=f"{id}{part}", namespace=name, tags=[id])
+                        for name, part in parts
+                    ]
                 )
 
 
-def found(store: Any) -> Counter[str]:
+def count_entries(store: Any) -> Counter[str]:
     """How many entries each write left behind."""
     return Counter(
         entry.tags[0] for name in ("default", "other") for entry in store.list_entries(Scope(namespace=name))
@@ -115,8 +118,8 @@ def test_what_was_acknowledged_survives_the_crash_of_the_server(server: Postgres
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
-    stores = [opened(server.fresh_url(), timeout=20)]
-    stores.append(opened(f"{server.url}?schema={stores[0]._db.schema}", timeout=20))
+    stores = [open_core(server.fresh_url(), timeout=20)]
+    stores.append(open_core(f"{server.url}?schema={stores[0]._db.schema}", timeout=20))
     told: list[StoreFailed] = []
     for crash in range(CRASHES):
         writers = [Writer(stores[at % 2], f"w{crash}{at}") for at in range(THREADS)]
@@ -135,7 +138,7 @@ def test_what_was_acknowledged_survives_the_crash_of_the_server(server: Postgres
             for writer in writers:
                 writer.__exit__()
         assert [one.broken for one in writers] == [[]] * THREADS
-        kept = found(stores[crash % 2])
+        kept = count_entries(stores[crash % 2])
         for writer in writers:
             told += writer.errors
             assert {id: kept[id] for id in writer.kept} == {id: size(id) for id in writer.kept}
@@ -160,7 +163,7 @@ def wait_for(look: Callable[[], bool]) -> None:
 
 def test_every_operation_finds_a_server_that_was_started_again(server: PostgresServer) -> None:
     """Connections that were lost while nobody used them are replaced without a word to the caller."""
-    store = opened(server.fresh_url())
+    store = open_core(server.fresh_url())
     keep(store, "Tea.", id="a")
     store.save(Document(kind="k", id="d", agent_id="ada", body=1))
     facts = Query(scope=ADA, filter=Filter(types=["fact"]))

@@ -7,12 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.support.postgres_process import opened
-from tests.support.stores import ADA, asked, keep, recall
+from tests.support.postgres_process import open_core
+from tests.support.stores import ADA, keep, recall_ids, write_request
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Busy
-from omoide.stores.records import Document, Link
+from omoide.stores import Document, Link
 from omoide.testing import HashEmbedder, PostgresServer
 
 EMBEDDER = HashEmbedder(64)
@@ -28,7 +28,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def store(server: PostgresServer) -> Iterator[Any]:
-    store = opened(server.fresh_url(), embedder=EMBEDDER)
+    store = open_core(server.fresh_url(), embedder=EMBEDDER)
     for n in range(30):
         keep(store, f"Something else, number {n}.", id=f"other {n}", message={"thread": "t", "seq": n})
     yield store
@@ -50,13 +50,13 @@ def remember(store: Any) -> None:
         message={"thread": "t", "seq": 99, "speaker": "speakquux"},
         idempotency_key="k",
     )
-    given = asked("It has a vector of vecquux.", id="v", session_id="s")
+    given = write_request("It has a vector of vecquux.", id="v", session_id="s")
     store.write_with_vector(given, EMBEDDER.embed([TEXT])[0].pooled.tolist())
     store.link(Link(source="a", relation="refines", target="other 1"), ADA)
     store.save(Document(kind="k", id="d", agent_id="ada", session_id="s", body={"said": "docquux"}))
     store.append("k", "d", ["logquux"], ADA)
     store.record_access(["a"], ADA)
-    recall(store, "zebraquux")
+    recall_ids(store, "zebraquux")
 
 
 WANTED = (*MARKERS, "docquux", "logquux", "vecquux")
@@ -149,7 +149,7 @@ def test_a_scrub_says_when_somebody_may_still_see_what_was_erased(server: Postgr
 
 def test_a_scrub_that_others_hold_up_is_busy(server: PostgresServer) -> None:
     """Whoever reads a table keeps it from being written anew; the error is one of ours."""
-    store = opened(server.fresh_url(), timeout=0.3)
+    store = open_core(server.fresh_url(), timeout=0.3)
     keep(store, TEXT, id="a")
     with psycopg.connect(server.url) as reader:
         reader.execute(f"SELECT * FROM {store._db.schema}.entries")  # noqa: S608

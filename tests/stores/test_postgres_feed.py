@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.support.postgres_process import opened, start
+from tests.support.postgres_process import open_core, start
 from tests.support.servers import postgres
-from tests.support.stores import asked, keep, note
+from tests.support.stores import keep, note, write_request
 
-from omoide.stores.records import Change
+from omoide.stores import Change
 from omoide.stores.sql import rows
 from omoide.stores.sql.rows import entries_lock
 
@@ -31,7 +31,7 @@ def url() -> str:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Any]:
-    store = opened(url)
+    store = open_core(url)
     yield store
     store.close()
 
@@ -67,7 +67,7 @@ class Follower:
 
 
 @contextmanager
-def held_open(store: Any, namespace: str, id: str) -> Iterator[threading.Event]:
+def hold_transaction(store: Any, namespace: str, id: str) -> Iterator[threading.Event]:
     """A transaction that has its number already, and is committed at the end of the block."""
     entered, done = threading.Event(), threading.Event()
 
@@ -88,7 +88,7 @@ def held_open(store: Any, namespace: str, id: str) -> Iterator[threading.Event]:
         writing.result(60)
 
 
-def waiting_for_locks(store: Any) -> int:
+def count_lock_waiters(store: Any) -> int:
     with store._db.read_transaction() as db:
         row = db.execute("SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype='advisory' AND NOT granted")
         return int(row.fetchone()[0])
@@ -96,15 +96,15 @@ def waiting_for_locks(store: Any) -> int:
 
 def test_a_commit_that_comes_late_is_seen_by_who_has_seen_later_numbers(store: Any, url: str) -> None:
     """Whoever holds a number back holds back the later ones of its namespace, and of no other."""
-    other = opened(url)
+    other = open_core(url)
     one, two = Follower(other, "one"), Follower(other, "two")
     with ThreadPoolExecutor(2) as pool:
-        with held_open(store, "one", "late"):
+        with hold_transaction(store, "one", "late"):
             kept = keep(other, "Tea.", id="beside", namespace="two")  # nobody there waits
             two.look()
             assert [change.id for change in two.seen] == [kept.id]
             waiting = pool.submit(keep, store, "Tea.", id="next", namespace="one")
-            while not waiting_for_locks(other):
+            while not count_lock_waiters(other):
                 assert not waiting.done(), "a later number of the namespace was committed before"
             one.look()
             assert one.seen == []
@@ -119,13 +119,13 @@ def test_a_commit_that_comes_late_is_seen_by_who_has_seen_later_numbers(store: A
 
 def test_those_who_wait_for_one_another_are_all_seen(store: Any, url: str) -> None:
     """Many writers of two namespaces, some of both at once and some that hold on: nothing is missed."""
-    follower = opened(url)
+    follower = open_core(url)
     with Follower(follower, "one") as one, Follower(follower, "two") as two:
         processes = [start("spread", url, f"p{at}", THREADS, WRITES) for at in range(PROCESSES)]
         try:
             for n in range(WRITES):
-                with held_open(store, ("one", "two")[n % 2], f"late-{n}"):
-                    while not waiting_for_locks(store) and any(one.poll() is None for one in processes):
+                with hold_transaction(store, ("one", "two")[n % 2], f"late-{n}"):
+                    while not count_lock_waiters(store) and any(one.poll() is None for one in processes):
                         pass
             said = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
         finally:
@@ -155,7 +155,7 @@ def test_batches_of_several_namespaces_do_not_wait_for_each_other_in_a_circle(st
         order = names[at % 6 :] + names[: at % 6]
         if at % 2:
             order.reverse()
-        return len(store.write_many([asked("Tea.", id=f"e{at}", namespace=name) for name in order]))
+        return len(store.write_many([write_request("Tea.", id=f"e{at}", namespace=name) for name in order]))
 
     with ThreadPoolExecutor(6) as pool:
         assert [*pool.map(write, range(3 * WRITES))] == [6] * (3 * WRITES)

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from tests.stores import test_sqlite_machine as machine
-from tests.support.stores import opened
+from tests.support.stores import open_core
 
 from omoide import clock
 
@@ -18,7 +18,7 @@ class _AtAServer(machine.StoreMachine):
     """Every operation on the reference, and on one of two stores at a server."""
 
     def open(self) -> Any:
-        return opened("postgres", self.folder, **self.options)
+        return open_core("postgres", self.folder, **self.options)
 
     @rule(
         name=st.sampled_from(machine.NAMESPACES),

@@ -8,11 +8,10 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.servers import postgres
-from tests.support.stores import asked
+from tests.support.stores import write_request
 
-from omoide.stores.factory import open_store
+from omoide.stores import SupportsWait, open_store
 from omoide.stores.postgres import store as waking
-from omoide.stores.protocols import SupportsWait
 from omoide.testing import eventually
 
 pytestmark = pytest.mark.anyio
@@ -50,21 +49,21 @@ async def test_who_waits_is_woken_by_a_write_of_another(
 
             group.start_soon(wait)
             await eventually(lambda: listening(one))
-            await one.write(asked())
+            await one.write(write_request())
     assert woken == [True]
 
 
 async def test_a_change_that_is_there_already_needs_no_waiting(both: tuple[Any, Any]) -> None:
     """Whoever comes late is told at once."""
     one, other = both
-    await one.write(asked())
+    await one.write(write_request())
     assert await until_change(other, "default", 0)
 
 
 async def test_nothing_new_is_told_when_the_time_is_over(both: tuple[Any, Any]) -> None:
     """Waiting ends, and says that nothing came."""
     one, other = both
-    await one.write(asked())
+    await one.write(write_request())
     (change,) = await other.changes("default")
     assert not await until_change(other, "default", change.seq, within=0.05)
 
@@ -72,7 +71,7 @@ async def test_nothing_new_is_told_when_the_time_is_over(both: tuple[Any, Any]) 
 async def test_changes_of_another_namespace_wake_nobody_for_good(both: tuple[Any, Any]) -> None:
     """A namespace has changes of its own."""
     one, other = both
-    await one.write(asked(namespace="theirs"))
+    await one.write(write_request(namespace="theirs"))
     assert not await until_change(other, "default", 0, within=0.05)
 
 
@@ -85,7 +84,7 @@ async def test_who_looks_by_himself_needs_no_bell(
     monkeypatch.setattr(waking.ChangeListener, "_wake", lambda *_: None)
     with anyio.fail_after(LONG):
         async with anyio.create_task_group() as group:
-            group.start_soon(one.write, asked())
+            group.start_soon(one.write, write_request())
             assert await until_change(other, "default", 0)
 
 

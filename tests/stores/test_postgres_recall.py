@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.servers import postgres
-from tests.support.stores import a_store, asked, postgres_url
+from tests.support.stores import a_store, postgres_url, write_request
 
-from omoide import clock
-from omoide.core.entry import Filter, RecallRequest, Scope
-from omoide.stores.factory import open_store
+from omoide import Filter, RecallRequest, Scope, clock
+from omoide.stores import open_store
 from omoide.stores.sql import candidates
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -57,7 +56,7 @@ def fill(stores: list[Any], seed: int, count: int) -> None:
                     fields["message"] = {"thread": "t", "seq": at, "speaker": chance.choice(("Maria", "Bob"))}
                 if chance.random() < 0.1:
                     fields["expires_at"] = NOW - 1
-                store.write(asked(f"{said} {at}", id=f"e{at}", **fields))
+                store.write(write_request(f"{said} {at}", id=f"e{at}", **fields))
             for at in chance.sample(range(count), count // 8):
                 store.supersede(f"e{at}", Scope())
             for at in chance.sample(range(count), count // 8):
@@ -92,8 +91,8 @@ def test_the_same_is_found_as_in_a_file(
         for query in ("green tea in Lisbon", "what did Maria say in 2023"):
             for _ in range(2):  # the second time from what is held
                 assert answers(stores[1], query) == answers(stores[0], query)
-            stores[1].write(asked(f"{query} again", id="last"))
-            stores[0].write(asked(f"{query} again", id="last"))
+            stores[1].write(write_request(f"{query} again", id="last"))
+            stores[0].write(write_request(f"{query} again", id="last"))
 
 
 @settings(max_examples=max(8, settings().max_examples // 4))
@@ -115,7 +114,7 @@ def test_whatever_is_kept_the_same_is_found(seed: int, held: int, query: list[st
 
 
 @pytest.fixture
-def indexed(tmp_path: Path) -> str:
+def indexed_url(tmp_path: Path) -> str:
     """The address of a store in a database of its own, where pgvector may index codes."""
     server = postgres()
     with psycopg.connect(server.url, autocommit=True) as db:
@@ -124,16 +123,16 @@ def indexed(tmp_path: Path) -> str:
     return postgres_url(tmp_path).replace("/postgres?", "/indexed?")
 
 
-def test_an_index_of_pgvector_finds_the_same(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_pgvector_finds_the_same(indexed_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the codes are too many to hold, the index proposes what comparing all of them would."""
     monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", 5)
     queries = ("green tea in Lisbon", "what did Maria say in 2023")
-    with open_store(indexed, embedder=HashEmbedder(64)) as opened:
+    with open_store(indexed_url, embedder=HashEmbedder(64)) as opened:
         fill([opened.sync], seed=random.randrange(1 << 30), count=120)
         by_memory = [answers(opened.sync, query) for query in queries]
         assert {one.name: one for one in opened.sync.findings()}["pgvector"].state == "note"
-    schema = indexed.rpartition("schema=")[2]
-    with psycopg.connect(indexed.partition("?")[0], autocommit=True) as db:
+    schema = indexed_url.rpartition("schema=")[2]
+    with psycopg.connect(indexed_url.partition("?")[0], autocommit=True) as db:
         db.execute("CREATE EXTENSION vector")
         db.execute("ALTER DATABASE indexed SET enable_sort = off")  # so few would be sorted, not looked up
         db.execute(f'CREATE INDEX ON "{schema}".vectors USING hnsw ((code::bit(64)) bit_hamming_ops)')
@@ -147,10 +146,10 @@ def test_an_index_of_pgvector_finds_the_same(indexed: str, monkeypatch: pytest.M
         return found
 
     monkeypatch.setattr(candidates.LargeScopeIndex, "_by_index", noted)
-    with open_store(indexed, embedder=HashEmbedder(64)) as opened:
+    with open_store(indexed_url, embedder=HashEmbedder(64)) as opened:
         assert {one.name: one for one in opened.sync.findings()}["pgvector"].state == "ok"
         assert [answers(opened.sync, query) for query in queries] == by_memory
-        opened.sync.write(asked("Quite another thing.", id="another"))
+        opened.sync.write(write_request("Quite another thing.", id="another"))
         assert answers(opened.sync, "Quite another thing")[0][0][0] == "another"
     assert max(asked_of) > 0
 
@@ -162,9 +161,11 @@ def test_a_wide_scope_of_which_nothing_holds_any_more_is_empty(
     """Once all of it rests on what was replaced, nothing is found, and nothing fails."""
     monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", 2)
     with a_store(kind, tmp_path) as store:
-        store.write(asked("Tea is green.", id="premise"))
+        store.write(write_request("Tea is green.", id="premise"))
         for id in ("a", "b"):
-            store.write(asked("So is this tea.", id=id, evidence=[{"kind": "entry", "ref": "premise"}]))
+            store.write(
+                write_request("So is this tea.", id=id, evidence=[{"kind": "entry", "ref": "premise"}])
+            )
         assert len(store.recall(RecallRequest(agent_id="ada", query="tea")).entries) == 3
         store.supersede("premise", Scope())
         assert store.recall(RecallRequest(agent_id="ada", query="tea")).entries == ()

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.postgres_process import opened
+from tests.support.postgres_process import open_core
 from tests.support.servers import postgres
-from tests.support.stores import a_store, asked, keep
+from tests.support.stores import a_store, keep, write_request
 
-from omoide import clock
-from omoide.core.entry import Filter, RecallRequest, Scope
+from omoide import Filter, RecallRequest, Scope, clock
 from omoide.errors import Invalid, OmoideError
+from omoide.stores import Document, Link, Query
 from omoide.stores.postgres.connection import PostgresSession
-from omoide.stores.records import Document, Link, Query
 from omoide.stores.sql import candidates
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -83,7 +82,7 @@ def life(store: Any, namespace: str, seed: int, steps: int) -> None:
                 continue
 
 
-def seen(store: Any, namespace: str) -> list[Any]:
+def tenant_view(store: Any, namespace: str) -> list[Any]:
     """All that a tenant can ask for, without the numbers that all tenants share."""
     scope = Scope(namespace=namespace)
     found: list[Any] = [
@@ -130,19 +129,19 @@ def test_each_of_two_tenants_sees_what_it_would_alone(
         for part in range(2):
             for seed, name in zip(seeds, names, strict=True):
                 life(shared, name, seed + part, 12)
-                seen(shared, name)  # held in memory from now on
+                tenant_view(shared, name)  # held in memory from now on
         for at, (seed, name) in enumerate(zip(seeds, names, strict=True)):
             alone = stack.enter_context(a_store("postgres", Path(folder) / str(at), **options))
             for part in range(2):
                 life(alone, name, seed + part, 12)
-                seen(alone, name)  # as often as the other: what is held in memory counts
-            assert seen(shared, name) == seen(alone, name)
+                tenant_view(alone, name)  # as often as the other: what is held in memory counts
+            assert tenant_view(shared, name) == tenant_view(alone, name)
         assert shared.check() == []
 
 
 def test_no_row_of_another_namespace_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even on the way to an answer does a row with another tenant's content leave the server."""
-    store = opened(postgres().fresh_url(), embedder=HashEmbedder(32))
+    store = open_core(postgres().fresh_url(), embedder=HashEmbedder(32))
     life(store, "other", 1, 60)
     for n in range(20):
         keep(store, f"secretquux {n}", id=f"s{n}", namespace="other")
@@ -165,7 +164,7 @@ def test_no_row_of_another_namespace_is_fetched(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(PostgresSession, "execute", noting)
     life(store, "mine", 2, 60)
-    seen(store, "mine")
+    tenant_view(store, "mine")
     store.erase(Scope(namespace="mine"))
     text = repr(fetched).encode()
     assert len(fetched) > 200
@@ -193,11 +192,11 @@ class _Noted:
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
 def test_hostile_names_are_names(name: str) -> None:
     """As namespace, agent, session, project, id, key, tag, relation or kind: it comes back as it was."""
-    store = opened(postgres().fresh_url())
+    store = open_core(postgres().fresh_url())
     mine = {"namespace": name, "agent_id": name, "session_id": name, "project_id": name}
     scope = Scope(**mine)
     message = {"thread": name, "seq": 1, "role": name, "speaker": name}
-    request = asked(name, id=name, tags=[name], message=message, idempotency_key=name, **mine)
+    request = write_request(name, id=name, tags=[name], message=message, idempotency_key=name, **mine)
     entry = store.write(request).entry
     assert store.write(request).entry == entry
     assert store.get(name, scope) == entry
@@ -227,7 +226,7 @@ def test_hostile_names_are_names(name: str) -> None:
 def test_a_schema_that_would_have_to_be_quoted_is_refused(schema: str) -> None:
     """The name of a schema is the only one that becomes part of a statement."""
     with pytest.raises(OmoideError, match="schema"):
-        opened(f"{postgres().url}?schema={schema}")
+        open_core(f"{postgres().url}?schema={schema}")
 
 
 LONG = "".join(chr(0x4E00 + 7 * at % 20_000) for at in range(4_000))  # nothing that could be packed
@@ -235,7 +234,7 @@ LONG = "".join(chr(0x4E00 + 7 * at % 20_000) for at in range(4_000))  # nothing 
 
 def test_long_texts_are_kept_as_in_a_file() -> None:
     """What may be as long as somebody likes is kept by all stores alike, and names no premise."""
-    store = opened(postgres().fresh_url())
+    store = open_core(postgres().fresh_url())
     try:
         kept = keep(store, "Tea.", id="b", evidence=[{"kind": "entry", "ref": LONG}])
         assert kept.evidence[0].ref == LONG

@@ -10,14 +10,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.support.postgres_process import opened, start
+from tests.support.postgres_process import open_core, start
 from tests.support.servers import postgres
-from tests.support.stores import ADA, asked, keep, listed, recall
+from tests.support.stores import ADA, keep, list_ids, recall_ids, write_request
 
-from omoide.core.entry import Filter, Scope
+from omoide import Filter, Scope
 from omoide.errors import Conflict, NotFound, OmoideError, ReadOnly
+from omoide.stores import Document, Link, Query
 from omoide.stores.postgres import schema
-from omoide.stores.records import Document, Link, Query
 from omoide.testing import HashEmbedder
 
 STARTERS = 8
@@ -47,8 +47,8 @@ def test_many_who_start_at_once_make_one_set_of_tables(url: str) -> None:
     assert [process.returncode for process in processes] == [0] * STARTERS
     names = {f"p{at}" for at in range(STARTERS)}
     assert all(f"p{at}" in json.loads(words) for at, words in enumerate(said))
-    store = opened(url)
-    assert {*listed(store)} == names
+    store = open_core(url)
+    assert {*list_ids(store)} == names
     assert store.check() == []
     with psycopg.connect(postgres().url) as db:
         found = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (store._db.schema,))
@@ -66,8 +66,8 @@ def test_a_role_that_may_make_nothing_but_in_its_own_schema_is_enough(url: str) 
         db.execute(f"CREATE SCHEMA {name} AUTHORIZATION owner_{name}")
     theirs = f"postgresql://owner_{name}:x@127.0.0.1:{server.port}/postgres"
     with pytest.raises(ReadOnly):
-        opened(f"{theirs}?schema=not_{name}")
-    store = opened(f"{theirs}?schema={name}")
+        open_core(f"{theirs}?schema=not_{name}")
+    store = open_core(f"{theirs}?schema={name}")
     keep(store, "Tea.", id="a")
     store.erase(ADA, id="a")
     assert store.scrub().scrubbed
@@ -78,7 +78,7 @@ def test_a_role_that_may_make_nothing_but_in_its_own_schema_is_enough(url: str) 
 def test_who_only_reads_makes_no_tables(url: str) -> None:
     """Opened with mode=ro, a place without memories is refused and stays as it is."""
     with pytest.raises(ReadOnly, match="open it once without mode=ro"):
-        opened(f"{url}&mode=ro")
+        open_core(f"{url}&mode=ro")
     with psycopg.connect(postgres().url) as db:
         found = db.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (url.rpartition("=")[2],))
         assert found.fetchone() == (0,)
@@ -86,9 +86,9 @@ def test_who_only_reads_makes_no_tables(url: str) -> None:
 
 def test_a_server_without_pgvector_is_enough(url: str) -> None:
     """Recall by meaning works, and a note says what is missing and how to have it."""
-    store = opened(url, embedder=HashEmbedder(64))
+    store = open_core(url, embedder=HashEmbedder(64))
     keep(store, "The harbour at night.", id="a")
-    assert recall(store, "harbour") == ["a"]
+    assert recall_ids(store, "harbour") == ["a"]
     told = {finding.name: finding for finding in store.findings()}
     assert told["pgvector"].state == "note"
     assert "CREATE EXTENSION vector" in told["pgvector"].detail
@@ -99,11 +99,11 @@ def test_a_server_without_pgvector_is_enough(url: str) -> None:
 OPERATIONS: dict[str, Callable[[Any], object]] = {
     "write": lambda store: keep(store, "Tea.", id="b"),
     "write of several": lambda store: store.write_many(
-        [asked("Tea.", id=name, namespace=name) for name in ("one", "two")]
+        [write_request("Tea.", id=name, namespace=name) for name in ("one", "two")]
     ),
     "conflict": lambda store: keep(store, "Tea.", id="a", expected_rev=99),
     "key": lambda store: keep(store, "Tea.", id="k", idempotency_key="k"),
-    "recall": lambda store: recall(store, "tea"),
+    "recall": lambda store: recall_ids(store, "tea"),
     "query": lambda store: store.query(Query(scope=ADA)),
     "query of one type": lambda store: store.query(Query(scope=ADA, filter=Filter(types=["fact"]))),
     "missing": lambda store: store.get("nowhere", ADA),
@@ -123,7 +123,7 @@ OPERATIONS: dict[str, Callable[[Any], object]] = {
     "erase": lambda store: store.erase(ADA, id="b"),
     "scrub": lambda store: store.scrub(),
     "erase all": lambda store: store.erase(ADA),
-    "take": lambda store: store.import_entries([asked("Tea.", id="t").entry]),
+    "take": lambda store: store.import_entries([write_request("Tea.", id="t").entry]),
 }
 
 LEFT = {
@@ -141,7 +141,7 @@ LEFT = {
 
 def test_nothing_is_left_in_a_connection_between_two_operations(url: str) -> None:
     """A pooler may give the connection to anybody: no setting, lock, statement or channel stays behind."""
-    store = opened(f"{url}&prepare=0&pool=1", embedder=HashEmbedder(64))
+    store = open_core(f"{url}&prepare=0&pool=1", embedder=HashEmbedder(64))
     keep(store, "Tea.", id="a")
 
     def left() -> dict[str, Any]:
@@ -160,7 +160,7 @@ def test_nothing_is_left_in_a_connection_between_two_operations(url: str) -> Non
 
 def test_one_connection_is_enough_for_everything(url: str) -> None:
     """No operation needs a second connection while it holds the first."""
-    store = opened(f"{url}&pool=1", timeout=2, embedder=HashEmbedder(64))
+    store = open_core(f"{url}&pool=1", timeout=2, embedder=HashEmbedder(64))
     keep(store, "Tea.", id="a")
     for name, operation in OPERATIONS.items():
         try:
@@ -175,7 +175,7 @@ def test_one_connection_is_enough_for_everything(url: str) -> None:
 def test_two_stores_share_one_connection_as_behind_a_pooler(url: str) -> None:
     """Their transactions take turns on the same connection, and neither is mistaken for the other."""
     other = f"{postgres().url}?schema=beside_{os.getpid()}"
-    one, two = (opened(f"{address}&prepare=0&pool=1") for address in (url, other))
+    one, two = (open_core(f"{address}&prepare=0&pool=1") for address in (url, other))
     (shared,) = one._db._idle
     two._db._close_idle()
     for n in range(20):

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from tests.support.servers import postgres
-from tests.support.stores import asked, note
+from tests.support.stores import note, write_request
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import Invalid, MissingExtra, StoreFailed, StoreUnreachable
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.stores.postgres import store as opening
 
 
-def opened(more: str = "", **options: Any) -> Any:
+def open_fresh(more: str = "", **options: Any) -> Any:
     return open_store(f"{postgres().fresh_url()}{more}", embedder="none", **options)
 
 
@@ -36,14 +36,14 @@ def opened(more: str = "", **options: Any) -> Any:
 def test_an_option_that_means_nothing_is_refused_by_its_name(said: str, named: str) -> None:
     """The error begins with the name, and shows no password."""
     with pytest.raises(Invalid, match=rf"^{named} ") as caught:
-        opened(said)
+        open_fresh(said)
     assert postgres().password not in str(caught.value)
 
 
 def test_an_option_that_the_driver_does_not_understand_is_named() -> None:
     """What the driver itself refuses is told with the remedy."""
     with pytest.raises(StoreUnreachable, match=r"perhaps.*; correct it in the URL$"):
-        opened("&sslmode=perhaps")
+        open_fresh("&sslmode=perhaps")
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "1st", "a-b", 'a"b', "a;b", "pg_own", "ä", "x" * 64])
@@ -62,11 +62,11 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
 
 def test_two_schemas_of_one_database_share_nothing() -> None:
     """The same id may be in both, and neither lists what the other has."""
-    with opened() as one, opened() as other:
-        one.sync.write(asked(id="kettle"))
+    with open_fresh() as one, open_fresh() as other:
+        one.sync.write(write_request(id="kettle"))
         assert other.sync.list_entries(Scope()) == []
         assert other.sync.namespaces() == []
-        other.sync.write(asked("Another one.", id="kettle"))
+        other.sync.write(write_request("Another one.", id="kettle"))
         assert one.sync.get("kettle", Scope()).content == note().content
 
 
@@ -74,14 +74,14 @@ def test_both_names_of_the_scheme_open_the_same_store() -> None:
     """`postgres:` is short for `postgresql:`."""
     url = postgres().fresh_url()
     with open_store(url, embedder="none") as one:
-        one.sync.write(asked(id="kettle"))
+        one.sync.write(write_request(id="kettle"))
         with open_store(url.replace("postgresql:", "postgres:"), embedder="none") as other:
             assert other.sync.get("kettle", Scope()).id == "kettle"
 
 
 def test_the_password_is_shown_nowhere() -> None:
     """Neither by the store itself nor by what it says of its upkeep."""
-    with opened() as store:
+    with open_fresh() as store:
         told = f"{store!r} {store.sync._db.name} {[*store.sync.findings()]}"
     assert postgres().password not in told
     assert "password" not in told.replace("password=***", "")
@@ -92,18 +92,18 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, opening.__name__)
     with pytest.raises(MissingExtra, match=r"omoide\[postgres\]"):
-        opened()
+        open_fresh()
 
 
 def test_a_server_that_only_pretends_to_hold_locks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some speak the protocol and let two hold the same."""
     monkeypatch.setattr("omoide.stores.postgres.connection.lock_statements", lambda *_: [])
     with pytest.raises(StoreFailed, match="advisory lock"):
-        opened()
+        open_fresh()
 
 
 def test_a_fresh_place_can_be_opened_with_one_connection() -> None:
     """Making the tables does not wait for a connection of its own pool."""
-    with opened("&pool=1", timeout=5) as store:
-        store.sync.write(asked())
+    with open_fresh("&pool=1", timeout=5) as store:
+        store.sync.write(write_request())
         assert len(store.sync.list_entries(Scope())) == 1

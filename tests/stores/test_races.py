@@ -12,9 +12,10 @@ import pytest
 from tests.support.servers import postgres
 from tests.support.stores import ADA, a_store, postgres_url
 
-from omoide.core.entry import Entry, MessageRef, RecallRequest, Scope, WriteRequest
+from omoide import Entry, RecallRequest, Scope, WriteRequest
+from omoide.core import MessageRef
 from omoide.errors import Busy, Uncertain
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.stores.postgres.connection import PostgresSession
 from omoide.stores.sql import candidates, writes
 from omoide.testing import HashEmbedder, RedisServer
@@ -22,13 +23,13 @@ from omoide.testing import HashEmbedder, RedisServer
 _WAIT_S = 10.0
 
 
-def kept(store: Any, id: str, namespace: str = "default", key: str | None = None) -> None:
+def keep_entry(store: Any, id: str, namespace: str = "default", key: str | None = None) -> None:
     """Keep an entry of Ada's."""
     entry = Entry(id=id, agent_id="ada", namespace=namespace, content=f"The cat {id} sleeps.")
     store.write(WriteRequest(entry=entry, idempotency_key=key))
 
 
-def found(store: Any) -> list[str]:
+def find_ids(store: Any) -> list[str]:
     """The ids of what Ada's question finds."""
     hits = store.recall(RecallRequest(agent_id="ada", query="where is the cat?")).hits
     return sorted(hit.entry.id for hit in hits)
@@ -78,7 +79,7 @@ def test_an_erasure_and_a_note_of_uses_do_not_wait_for_each_other(
     """A write elsewhere brings uses of an entry along, while the entry is being erased."""
     there = Scope(namespace="b", agent_id="ada")
     with a_store("postgres", tmp_path) as erasing, a_store("postgres", tmp_path) as using:
-        kept(erasing, "e", "b")
+        keep_entry(erasing, "e", "b")
         using.record_access(["e"], there)
         using.change_feed("b")
         using.record_access(["e"], there)
@@ -95,7 +96,7 @@ def test_an_erasure_and_a_note_of_uses_do_not_wait_for_each_other(
 
         def write() -> None:
             reached.wait(_WAIT_S)
-            kept(using, "w", "a")
+            keep_entry(using, "w", "a")
 
         before(monkeypatch, "DELETE FROM entries", wait)
         assert together(erase, write) == []
@@ -104,13 +105,16 @@ def test_an_erasure_and_a_note_of_uses_do_not_wait_for_each_other(
 def test_old_keys_are_forgotten_by_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two namespaces use an expired idempotency key again, and each purges what is too old."""
     with a_store("postgres", tmp_path) as store:
-        kept(store, "1", "a", "key")
-        kept(store, "1", "b", "key")
+        keep_entry(store, "1", "a", "key")
+        keep_entry(store, "1", "b", "key")
         with store._db.write_transaction() as db:
             db.execute("UPDATE receipts SET at = 0")
         both = threading.Barrier(2)
         before(monkeypatch, "DELETE FROM receipts WHERE", lambda: both.wait(_WAIT_S))
-        assert together(lambda: kept(store, "2", "a", "key"), lambda: kept(store, "2", "b", "key")) == []
+        assert (
+            together(lambda: keep_entry(store, "2", "a", "key"), lambda: keep_entry(store, "2", "b", "key"))
+            == []
+        )
 
 
 def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
@@ -122,7 +126,7 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
         a_store("postgres", tmp_path, embedder=old) as store,
         a_store("postgres", tmp_path, embedder=old) as other,
     ):
-        kept(store, "1")
+        keep_entry(store, "1")
         inside, finish = threading.Event(), writes.WriteBatch.flush_postings
 
         def slow(self: writes.WriteBatch) -> None:
@@ -135,7 +139,7 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
             other.reindex(new)
 
         monkeypatch.setattr(writes.WriteBatch, "flush_postings", slow)
-        assert together(lambda: kept(store, "2", "elsewhere"), reindex) == []
+        assert together(lambda: keep_entry(store, "2", "elsewhere"), reindex) == []
         assert other.check() == []
         assert [size for _, size in vectors(other)] == [4 * 32, 4 * 32]
 
@@ -147,8 +151,8 @@ def test_of_two_reindexings_the_last_one_serves(kind: str, tmp_path: Path) -> No
         a_store(kind, tmp_path, embedder=HashEmbedder(dim=16)) as store,
         a_store(kind, tmp_path, embedder=HashEmbedder(dim=16)) as other,
     ):
-        kept(store, "1")
-        kept(store, "2")
+        keep_entry(store, "1")
+        keep_entry(store, "2")
         done: list[int] = []
 
         def progress(now: int, total: int) -> None:
@@ -173,7 +177,7 @@ def test_the_last_place_of_a_conversation_has_neighbours(
             store.write(
                 WriteRequest(entry=Entry(id=f"m{back}", agent_id="ada", content="A cat.", message=message))
             )
-        assert found(store) == ["m0", "m1", "m2"]
+        assert find_ids(store) == ["m0", "m1", "m2"]
 
 
 def test_a_schema_made_anew_shows_nobody_what_is_anothers(tmp_path: Path) -> None:
@@ -181,14 +185,14 @@ def test_a_schema_made_anew_shows_nobody_what_is_anothers(tmp_path: Path) -> Non
     url = postgres_url(tmp_path)
     schema = url.partition("schema=")[2]
     with a_store("postgres", tmp_path) as store:
-        kept(store, "1")
-        kept(store, "2")
+        keep_entry(store, "1")
+        keep_entry(store, "2")
         with psycopg.connect(postgres().url, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
         with a_store("postgres", tmp_path) as other:
             other.write(WriteRequest(entry=Entry(id="b", agent_id="bob", content="Bob's secret.")))
             assert store.list_entries(ADA) == []
-            kept(store, "3")
+            keep_entry(store, "3")
             bobs = other.list_entries(Scope(agent_id="bob"))
             assert [entry.id for entry in bobs] == ["b"]
             assert other.check() == []
@@ -199,7 +203,7 @@ def test_a_commit_that_was_sent_and_broke_off_is_uncertain(
 ) -> None:
     """The connection breaks in the very call that sends the commit."""
     with a_store("postgres", tmp_path) as store:
-        kept(store, "1")
+        keep_entry(store, "1")
         plain = psycopg.Connection.execute
 
         def execute(self: Any, query: Any, *args: Any, **options: Any) -> Any:
@@ -211,7 +215,7 @@ def test_a_commit_that_was_sent_and_broke_off_is_uncertain(
         with monkeypatch.context() as patch:
             patch.setattr(psycopg.Connection, "execute", execute)
             with pytest.raises(Uncertain):
-                kept(store, "2")
+                keep_entry(store, "2")
         assert {entry.id for entry in store.list_entries(ADA)} >= {"1"}
 
 
@@ -220,14 +224,14 @@ def test_what_a_restarted_redis_has_lost_is_not_recalled() -> None:
     with RedisServer(appendonly="no") as server:
         store: Any = open_store(server.url, embedder="none").sync
         other: Any = open_store(server.url, embedder="none").sync
-        kept(store, "base")
+        keep_entry(store, "base")
         other._server.client.save()
-        kept(store, "lost")
-        assert found(store) == ["base", "lost"]
+        keep_entry(store, "lost")
+        assert find_ids(store) == ["base", "lost"]
         server.kill()
         server.start()
-        kept(other, "new")
-        assert found(store) == ["base", "new"]
+        keep_entry(other, "new")
+        assert find_ids(store) == ["base", "new"]
         store.close()
         other.close()
 
@@ -236,13 +240,13 @@ def test_uses_that_could_not_be_written_down_are_written_later(tmp_path: Path) -
     """Somebody holds the table of uses for longer than the store waits."""
     schema = postgres_url(tmp_path).partition("schema=")[2]
     with a_store("postgres", tmp_path, timeout=0.5) as store:
-        kept(store, "1")
+        keep_entry(store, "1")
         store.record_access(["1", "1"], ADA)
         with psycopg.connect(postgres().url) as connection:
             connection.execute(f'LOCK TABLE "{schema}".access'.encode())
             with pytest.raises(Busy):
-                kept(store, "2")
+                keep_entry(store, "2")
         assert store.access("1", ADA).count == 2
-        kept(store, "2")
+        keep_entry(store, "2")
     with a_store("postgres", tmp_path) as store:
         assert store.access("1", ADA).count == 2

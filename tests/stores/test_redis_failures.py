@@ -14,10 +14,9 @@ from redis import Redis, exceptions
 from tests.support.proxies import Proxy
 from tests.support.servers import redis as redis_server
 from tests.support.store_process import ROOT
-from tests.support.stores import ADA, a_store, asked, keep, listed, recall, redis_url
+from tests.support.stores import ADA, a_store, keep, list_ids, recall_ids, redis_url, write_request
 
-from omoide import errors
-from omoide.core.entry import Scope
+from omoide import Scope, errors
 from omoide.errors import (
     Busy,
     Closed,
@@ -30,11 +29,11 @@ from omoide.errors import (
     StoreUnreachable,
     Uncertain,
 )
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.stores.redis import transaction
 from omoide.stores.redis.connection import CLIENT_ERRORS, COMMIT_SCRIPT, _script_digest, map_error
-from omoide.testing import HashEmbedder
-from omoide.testing.servers import RedisServer, free_port
+from omoide.testing import HashEmbedder, RedisServer
+from omoide.testing.servers import free_port
 
 PASSWORD = "a word nobody says"
 
@@ -72,7 +71,7 @@ def test_a_wrong_password_is_told_and_never_shown(said: str) -> None:
         right = server.url.replace("redis://", f"redis://:{PASSWORD.replace(' ', '%20')}@")
         store = at(right)
         keep(store, id="a")
-        assert listed(store) == ["a"]
+        assert list_ids(store) == ["a"]
         store.close()
 
 
@@ -82,13 +81,13 @@ def test_a_server_that_hangs_is_not_waited_for_longer_than_allowed(own: RedisSer
     keep(store, id="a")
     own.pause()
     try:
-        for attempt in (lambda: listed(store), lambda: keep(store, id="b")):
+        for attempt in (lambda: list_ids(store), lambda: keep(store, id="b")):
             with pytest.raises((StoreUnreachable, Uncertain), match=r"longer timeout|kept once"):
                 attempt()
     finally:
         own.resume()
     keep(store, id="c")
-    assert {*listed(store)} - {"b"} == {"a", "c"}
+    assert {*list_ids(store)} - {"b"} == {"a", "c"}
     assert store.check() == []
     store.close()
 
@@ -110,9 +109,9 @@ def test_a_full_server_refuses_and_keeps_what_it_has(own: RedisServer) -> None:
             fill()
         before = client.dbsize(), store.changes("default")[-1]
         with pytest.raises(DiskFull):
-            store.write_many([asked(f"More {n} " + "tea " * 2_000) for n in range(20)])
+            store.write_many([write_request(f"More {n} " + "tea " * 2_000) for n in range(20)])
         assert (client.dbsize(), store.changes("default")[-1]) == before
-        assert listed(store) == kept
+        assert list_ids(store) == kept
         assert store.check() == []
         assert len(store.erase(Scope()).ids) == len(kept)
         keep(store, "There is room.", id="again")
@@ -128,7 +127,7 @@ def test_a_replica_is_read_and_never_written(own: RedisServer) -> None:
             while client.info("replication")["master_link_status"] != "up":
                 client.ping()
         replica = at(copy.url, read_only=True)
-        assert (listed(replica), recall(replica, "tea")) == (["a"], ["a"])
+        assert (list_ids(replica), recall_ids(replica, "tea")) == (["a"], ["a"])
         assert [one.state for one in replica.findings() if one.name == "role"] == ["problem"]
         replica.close()
         with pytest.raises(ReadOnly, match="primary"):
@@ -141,7 +140,7 @@ def test_a_store_that_is_only_read_takes_nothing(tmp_path: Path) -> None:
     with a_store("redis", tmp_path) as store:
         keep(store, "Tea.", id="a")
         with a_store("redis", tmp_path, read_only=True) as reader:
-            assert recall(reader, "tea") == ["a"]
+            assert recall_ids(reader, "tea") == ["a"]
             reader.record_access(["a"], ADA)
             for attempt in (lambda: keep(reader), lambda: reader.erase(ADA)):
                 with pytest.raises(ReadOnly, match="mode=ro"):
@@ -154,7 +153,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     with a_store("redis", tmp_path) as store:
         store.close()
         with pytest.raises(Closed, match="open it again"):
-            listed(store)
+            list_ids(store)
 
 
 @pytest.mark.parametrize("many", [1, 3])
@@ -192,7 +191,7 @@ def test_a_write_whose_fate_is_unknown_is_told_so() -> None:
             keep(store, "Coffee.", id="b")
         assert [change.id for change in store.changes("default")] == ["a", "b"]
         keep(store, "Cocoa.", id="c")
-        assert listed(store) == ["a", "b", "c"]
+        assert list_ids(store) == ["a", "b", "c"]
         store.close()
 
 
@@ -200,17 +199,17 @@ def test_a_server_that_comes_back_is_found_again(own: RedisServer) -> None:
     """With what it had; what was held in memory of another life is forgotten."""
     store = at(own.url)
     keep(store, "Tea.", id="a")
-    assert recall(store, "tea") == ["a"]
+    assert recall_ids(store, "tea") == ["a"]
     own.kill()
-    for attempt in (lambda: recall(store, "tea"), lambda: keep(store, id="never")):
+    for attempt in (lambda: recall_ids(store, "tea"), lambda: keep(store, id="never")):
         with pytest.raises(StoreUnreachable, match="reached"):
             attempt()
     own.start()
-    assert recall(store, "tea") == ["a"]
+    assert recall_ids(store, "tea") == ["a"]
     with Redis.from_url(own.url) as client:
         client.flushall()
     keep(store, "Coffee.", id="b")
-    assert recall(store, "tea or coffee") == ["b"]
+    assert recall_ids(store, "tea or coffee") == ["b"]
     assert store.change_feed("default").seq == 1
     assert store.namespaces() == ["default"]
     store.close()
@@ -222,7 +221,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(tmp_path: Path) -> None:
         keep(store, id="a")
         client.script_flush()
         keep(store, id="b")
-        assert listed(store) == ["a", "b"]
+        assert list_ids(store) == ["a", "b"]
 
 
 def test_who_is_overtaken_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +231,7 @@ def test_who_is_overtaken_all_the_time_is_told(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(Busy, match="try again"):
             keep(store, id="a")
         monkeypatch.undo()
-        assert listed(store) == []
+        assert list_ids(store) == []
 
 
 def test_who_writes_alone_gets_through_and_lets_others(tmp_path: Path) -> None:
@@ -243,12 +242,12 @@ def test_who_writes_alone_gets_through_and_lets_others(tmp_path: Path) -> None:
         client.set(gate, "somebody", px=60_000)
         with pytest.raises(Busy):
             keep(store, id="b")
-        assert listed(store) == ["a"]
+        assert list_ids(store) == ["a"]
         client.pexpire(gate, 1)
         while client.exists(gate):
             client.ping()
         keep(store, id="b")
-        assert (listed(store), client.exists(gate)) == (["a", "b"], 0)
+        assert (list_ids(store), client.exists(gate)) == (["a", "b"], 0)
 
 
 @pytest.mark.parametrize(
@@ -357,20 +356,20 @@ def test_a_forked_process_has_connections_of_its_own(tmp_path: Path) -> None:
     """Both go on, and neither hears the other's answers."""
     with a_store("redis", tmp_path, embedder=HashEmbedder(32)) as store:
         keep(store, "Tea.", id="before")
-        recall(store, "tea")
+        recall_ids(store, "tea")
         child = os.fork()
         if child == 0:
             try:
                 for n in range(20):
                     keep(store, "Tea.", id=f"child{n}")
-                os._exit(0 if "before" in recall(store, "tea", limit=50) else 1)
+                os._exit(0 if "before" in recall_ids(store, "tea", limit=50) else 1)
             finally:
                 os._exit(2)
         for n in range(20):
             keep(store, "Tea.", id=f"parent{n}")
         assert os.waitpid(child, 0)[1] == 0
-        assert len(listed(store)) == 41
-        assert len(recall(store, "tea", limit=50)) == 41
+        assert len(list_ids(store)) == 41
+        assert len(recall_ids(store, "tea", limit=50)) == 41
 
 
 def test_a_conflict_is_a_conflict_and_not_a_race(tmp_path: Path) -> None:

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from redis import Redis
 from redis.crc import key_slot
 from tests.support.servers import redis as redis_server
-from tests.support.stores import ADA, a_store, asked, keep, listed, recall, redis_url
+from tests.support.stores import ADA, a_store, keep, list_ids, recall_ids, redis_url, write_request
 
-from omoide import clock
-from omoide.core.entry import Filter, Scope
+from omoide import Filter, Scope, clock
 from omoide.errors import Corrupted, Invalid, StoreFailed
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document, Link, Query
+from omoide.stores import Document, Link, Query, open_store
 from omoide.stores.redis.layout import (
     KEY_TYPES,
     NamespaceKeys,
@@ -26,8 +24,8 @@ from omoide.stores.redis.layout import (
     is_valid_prefix,
     partition_for,
 )
-from omoide.testing import FrozenClock, HashEmbedder
-from omoide.testing.servers import RedisServer, free_port
+from omoide.testing import FrozenClock, HashEmbedder, RedisServer
+from omoide.testing.servers import free_port
 
 WITH: dict[str, Any] = {"embedder": HashEmbedder(32)}
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
@@ -108,11 +106,11 @@ def test_a_cluster_can_keep_it(tmp_path: Path) -> None:
             store: Any = open_store(address, **WITH).sync
             for namespace in ("default", "elsewhere"):
                 live_a_little(store, namespace)
-                assert recall(store, "tea", namespace=namespace)
+                assert recall_ids(store, "tea", namespace=namespace)
             assert store.namespaces() == ["default", "elsewhere"]
             assert store.check() == []
             with pytest.raises((StoreFailed, Invalid), match="one namespace"):
-                store.write_many([asked(namespace="one"), asked(namespace="two")])
+                store.write_many([write_request(namespace="one"), write_request(namespace="two")])
             store.close()
 
 
@@ -141,7 +139,7 @@ def test_another_prefix_is_another_store(store: Any, server: Any, tmp_path: Path
         live_a_little(store)
         store.erase(Scope())
         assert dump(server, prefix(tmp_path / "other")) == before
-        assert listed(other) == ["a"]
+        assert list_ids(other) == ["a"]
         assert other.namespaces() == ["default"]
     assert server.get("somebody else's") == b"1"
 
@@ -208,18 +206,18 @@ def test_what_expired_long_ago_costs_recall_nothing(store: Any, server: Any, tmp
         counting = NamespaceKeys(prefix(tmp_path).decode(), "default")("all", partition_for(ADA))
         assert server.zcard(counting) == 6
         time.at = 3_000 + hour
-        assert recall(store, "tea") == ["f"]
+        assert recall_ids(store, "tea") == ["f"]
         keep(store, "Cocoa.", id="g")
         assert server.zcard(counting) == 2
         assert store.check() == []
-        assert {*recall(store, "tea")} == {"f", "g"}
+        assert {*recall_ids(store, "tea")} == {"f", "g"}
         whole = Filter(include_expired=True)
-        assert len(recall(store, "tea", filter=whole, limit=9)) == 7
-        assert {*recall(store, "tea", at=2_003, limit=9)} == {"e4", "f", "g"}
+        assert len(recall_ids(store, "tea", filter=whole, limit=9)) == 7
+        assert {*recall_ids(store, "tea", at=2_003, limit=9)} == {"e4", "f", "g"}
         assert len(store.query(Query(scope=ADA, filter=whole)).entries) == 7
-        assert listed(store) == [*(f"e{at}" for at in range(5)), "f", "g"]
+        assert list_ids(store) == [*(f"e{at}" for at in range(5)), "f", "g"]
         keep(store, "Tea once more.", id="e1")
-        assert {*recall(store, "tea")} == {"f", "g", "e1"}
+        assert {*recall_ids(store, "tea")} == {"f", "g", "e1"}
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from tests.stores import test_sqlite_machine as machine
-from tests.support.stores import opened
+from tests.support.stores import open_core
 
 from omoide import clock
-from omoide.stores.records import Feed
+from omoide.stores import Feed
 
 
 class RedisMachine(machine.StoreMachine):
@@ -21,7 +21,7 @@ class RedisMachine(machine.StoreMachine):
         super().begin(vectors, durability, first)
 
     def open(self) -> Any:
-        return opened("redis", self.folder, durability=self.durability, **self.options)
+        return open_core("redis", self.folder, durability=self.durability, **self.options)
 
     @rule(
         name=st.sampled_from(machine.NAMESPACES),

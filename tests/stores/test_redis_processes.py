@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from tests.support.store_process import OPTIONS, state, step
-from tests.support.stores import ADA, a_store, asked, keep, listed, recall
+from tests.support.stores import ADA, a_store, keep, list_ids, recall_ids, write_request
 
-from omoide.core.entry import RecallRequest, Scope
+from omoide import RecallRequest, Scope
 from omoide.errors import Invalid, StoreFailed
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.stores.redis import cache, snapshot
 from omoide.testing import RedisServer
 
@@ -69,17 +69,21 @@ def test_what_is_allowed_once_is_done_once(tmp_path: Path) -> None:
                 return [*pool.map(run, range(4))]
 
         for n in range(8):
-            told = at_once(lambda store, at, n=n: store.write(asked(f"Tea {n}.", dedupe=True)).outcome)
+            told = at_once(
+                lambda store, at, n=n: store.write(write_request(f"Tea {n}.", dedupe=True)).outcome
+            )
             assert sorted(told) == ["duplicate_of", "duplicate_of", "duplicate_of", "stored"]
             told = at_once(
-                lambda store, at, n=n: store.write(asked(f"Milk {n}.", idempotency_key=f"k{n}")).id
+                lambda store, at, n=n: store.write(write_request(f"Milk {n}.", idempotency_key=f"k{n}")).id
             )
             assert len({*told}) == 1
             told = at_once(
                 lambda store, at, n=n: store.claim("session", f"d{n}", ADA, owner=f"w{at}", ttl_ms=60_000)
             )
             assert len([lease for lease in told if lease is not None]) == 1
-            told = at_once(lambda store, at, n=n: store.write(asked(f"Cocoa {at}.", session_id=f"s{n}")))
+            told = at_once(
+                lambda store, at, n=n: store.write(write_request(f"Cocoa {at}.", session_id=f"s{n}"))
+            )
             assert len([error for error in told if isinstance(error, Invalid)]) == 1
         assert one.check() == []
 
@@ -106,7 +110,7 @@ def test_erasing_a_scope_gets_through_while_others_write(tmp_path: Path) -> None
                 done.set()
             assert writing.result() > 0
         gone = {change.id for change in store.changes("default", limit=100_000) if change.op == "erase"}
-        assert not gone & {*listed(store)}
+        assert not gone & {*list_ids(store)}
         assert store.check() == []
 
 
@@ -127,7 +131,7 @@ def test_a_scope_larger_than_one_step_is_held_as_it_is(
                     one.erase(ADA, id=f"e{n}")
                 else:
                     keep(one, f"Cocoa number {n}.", id=f"e{n}", created_at=n)
-            assert recall(store, f"tea {n}", limit=50) == recall(model, f"tea {n}", limit=50)
+            assert recall_ids(store, f"tea {n}", limit=50) == recall_ids(model, f"tea {n}", limit=50)
         told = store.recall(RecallRequest(agent_id="ada", query="tea"))
         assert any("made for 30: use postgresql://" in notice for notice in told.notices)
 
@@ -147,7 +151,7 @@ def test_what_was_acknowledged_survives_the_death_of_the_server(own: RedisServer
     done = 0
     with a_store("memory", tmp_path, **OPTIONS) as model:
         for _ in range(KILLS):
-            steps = _killed_while_writing(own, seed, done, chance)
+            steps = _kill_while_writing(own, seed, done, chance)
             for n in range(done, done + steps):
                 step(model, seed, n)
             done += steps
@@ -162,7 +166,7 @@ def test_what_was_acknowledged_survives_the_death_of_the_server(own: RedisServer
     assert done > 0
 
 
-def _killed_while_writing(server: RedisServer, seed: int, first: int, chance: random.Random) -> int:
+def _kill_while_writing(server: RedisServer, seed: int, first: int, chance: random.Random) -> int:
     """Write until some moment, kill the server, start it again; how many steps were acknowledged."""
     store = open_store(server.url, durability="power", **OPTIONS).sync
     acknowledged, end = [0], threading.Event()

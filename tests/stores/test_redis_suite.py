@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.support.stores import url
 
-from omoide.stores.factory import open_store
-from omoide.stores.protocols import Store
+from omoide.stores import Store, open_store
 from omoide.testing import HashEmbedder, StoreSuite
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from omoide import Entry, Scope, WriteRequest, open_store
 from omoide.errors import Invalid, Refused
-from omoide.stores.redaction import mask_secrets, refuse_secrets
+from omoide.stores import mask_secrets, refuse_secrets
 
 ADA = Scope(agent_id="ada")
 PATTERNED = {

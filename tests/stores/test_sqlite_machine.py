@@ -14,12 +14,11 @@ from hypothesis import note as say
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.support.staleness import naively_stale
-from tests.support.stores import opened
+from tests.support.stores import open_core
 
-from omoide import clock
-from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
+from omoide import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest, clock
 from omoide.errors import NotFound, OmoideError
-from omoide.stores.records import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
+from omoide.stores import Access, Change, Document, EraseReceipt, Feed, Link, Query, Stats
 from omoide.stores.sql import candidates
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -152,14 +151,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.time = FrozenClock(1_000)
         self.options: dict[str, Any] = {"embedder": HashEmbedder(32) if vectors else "none"}
         self.durability = durability
-        self.reference = opened("memory", self.folder, **self.options)
+        self.reference = open_core("memory", self.folder, **self.options)
         self.files = [self.open(), self.open()]
         self.turn = 0
         for id, fields in first:
             self.both("write", self.request(id, fields, None, None))
 
     def open(self) -> Any:
-        return opened("sqlite", self.folder, durability=self.durability, **self.options)
+        return open_core("sqlite", self.folder, durability=self.durability, **self.options)
 
     def teardown(self) -> None:
         if hasattr(self, "files"):

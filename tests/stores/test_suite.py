@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omoide.stores.factory import open_store
-from omoide.stores.protocols import Store
+from omoide.stores import Store, open_store
 from omoide.testing import HashEmbedder, StoreSuite
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.stores import ADA, KINDS, a_store, asked, keep, recall, url
-from tests.support.turns import Talker, wants
+from tests.conftest import FEW
+from tests.support.stores import ADA, KINDS, a_store, keep, recall_ids, url, write_request
+from tests.support.turns import Talker, tool_calls
 
-from omoide import verbs
-from omoide.core.entry import DELETED, Scope
+from omoide import Scope, verbs
+from omoide.core import DELETED
 from omoide.errors import Invalid
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.tools import memory_tools
-from omoide.turns import turn
-from omoide.turns.spec import AgentSpec
+from omoide.turns import AgentSpec, turn
 
 IDS = tuple("abcde")
 BOTH = pytest.mark.parametrize("kind", KINDS)
@@ -59,13 +59,14 @@ def ends_of(heirs: dict[str, str | None]) -> set[str]:
     return found
 
 
+@FEW
 @given(life=st.lists(steps, max_size=25))
 def test_successors_never_lead_in_a_circle(life: list[Step]) -> None:
     """After every step of any life, each memory leads to one that holds, or that somebody forgot."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stores = [stack.enter_context(a_store(kind, Path(folder))) for kind in KINDS]
         for store in stores:
-            store.write_many([asked(f"Tea of {id}.", id=id) for id in IDS])
+            store.write_many([write_request(f"Tea of {id}.", id=id) for id in IDS])
         for step in life:
             before = successors(stores[0])
             for store in stores:
@@ -101,7 +102,7 @@ def test_what_does_not_hold_replaces_nothing(kind: str, how: str, gone: str, tmp
         assert [store.get(id, ADA) for id in ("a", "b", "c")] == before
         store.reinstate("b", ADA)
         REPLACE[how](store, "a", "b")
-        assert sorted(recall(store)) == ["b", "c"]
+        assert sorted(recall_ids(store)) == ["b", "c"]
 
 
 @BOTH
@@ -113,7 +114,7 @@ def test_two_memories_do_not_replace_each_other(kind: str, tmp_path: Path) -> No
         store.supersede("a", ADA, by="b")
         with pytest.raises(Invalid, match="by names 'a', which is superseded itself"):
             store.supersede("b", ADA, by="a")
-        assert recall(store) == ["b"]
+        assert recall_ids(store) == ["b"]
 
 
 @BOTH
@@ -144,7 +145,9 @@ async def test_a_model_is_told_that_its_replacement_does_not_hold(
         for id in ("a", "b"):
             await verbs.remember(store, f"Tea of {id}.", ADA, id=id, type="fact")
         model = Talker(
-            wants(("forget", {"memory_id": "b"})), wants((tool, GIVE_UP[tool]), prefix="then_"), "Done."
+            tool_calls(("forget", {"memory_id": "b"})),
+            tool_calls((tool, GIVE_UP[tool]), prefix="then_"),
+            "Done.",
         )
         spec = AgentSpec.new(id="ada", memory={"scope": "agent"}, tools=memory_tools())
         await turn(spec, "Tidy up.", llm=model, memory_store=store, session_id="s1")

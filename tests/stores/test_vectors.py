@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.stores import ADA, KINDS, a_store, asked, keep, opened
+from tests.conftest import FEW
+from tests.support.stores import ADA, KINDS, a_store, keep, open_core, write_request
 
-from omoide.core.entry import RecallRequest, Scope
+from omoide import RecallRequest, Scope
 from omoide.errors import Conflict, Invalid
 from omoide.stores.postgres.store import PostgresStore
 from omoide.stores.redis.store import RedisStore
@@ -37,7 +38,7 @@ def nearest(store: Any, text: str) -> str:
 
 def fill(store: Any) -> None:
     """Entries that say nothing of harbours; one is told to be about them."""
-    store.write_with_vector(asked("Note seven.", id="given"), vector_of("harbour lights at night"))
+    store.write_with_vector(write_request("Note seven.", id="given"), vector_of("harbour lights at night"))
     for number in range(5):
         keep(store, f"Kettle and cups {number}.", id=f"other{number}")
 
@@ -57,7 +58,7 @@ def test_the_vector_stays_as_long_as_the_content(kind: str, tmp_path: Path) -> N
     """Another revision of the same words keeps it, other words lose it, and reindexing leaves it alone."""
     with a_store(kind, tmp_path, **WITH) as store:
         fill(store)
-        assert store.write(asked("Note seven.", id="given", tags=["x"])).rev == 2
+        assert store.write(write_request("Note seven.", id="given", tags=["x"])).rev == 2
         assert nearest(store, "harbour lights at night") == "given"
         store.supersede("given", ADA)
         store.reinstate("given", ADA)
@@ -75,13 +76,13 @@ def test_another_vector_for_the_same_content_is_another_revision(kind: str, tmp_
     with a_store(kind, tmp_path, **WITH) as store:
         fill(store)
         same = vector_of("harbour lights at night")
-        again = store.write_with_vector(asked("Note seven.", id="given"), same)
+        again = store.write_with_vector(write_request("Note seven.", id="given"), same)
         assert (again.outcome, again.rev) == ("unchanged", 1)
-        other = store.write_with_vector(asked("Note seven.", id="given"), vector_of("mountain snow"))
+        other = store.write_with_vector(write_request("Note seven.", id="given"), vector_of("mountain snow"))
         assert (other.outcome, other.rev) == ("stored", 2)
         assert nearest(store, "mountain snow") == "given"
         said = "Kettle and cups 1."
-        own = store.write_with_vector(asked(said, id="other1"), vector_of(said))
+        own = store.write_with_vector(write_request(said, id="other1"), vector_of(said))
         assert (own.outcome, own.rev) == ("stored", 2)  # from now on it is the caller's
 
 
@@ -117,7 +118,7 @@ def test_two_that_have_a_file_open_see_the_same_vector(tmp_path: Path) -> None:
     with a_store("sqlite", tmp_path, **WITH) as one, a_store("sqlite", tmp_path, **WITH) as two:
         fill(one)
         assert nearest(two, "harbour lights at night") == "given"
-        one.write_with_vector(asked("Note seven.", id="given"), vector_of("mountain snow"))
+        one.write_with_vector(write_request("Note seven.", id="given"), vector_of("mountain snow"))
         assert nearest(two, "mountain snow") == "given"
 
 
@@ -151,7 +152,7 @@ def test_a_vector_that_cannot_be_compared_is_refused(
     """The error says what is wrong, both sizes where it is the size, and nothing is kept."""
     with a_store(kind, tmp_path, **WITH) as store:
         with pytest.raises(Invalid, match=said):
-            store.write_with_vector(asked(id="a"), vector)
+            store.write_with_vector(write_request(id="a"), vector)
         assert store.list_entries(ADA) == []
 
 
@@ -160,7 +161,7 @@ def test_a_store_without_an_embedder_takes_no_vector(kind: str, tmp_path: Path) 
     """It has nothing to compare it with, and says so."""
     with a_store(kind, tmp_path) as store:
         with pytest.raises(Invalid, match="the store has no embedder"):
-            store.write_with_vector(asked(id="a"), [1.0] * 64)
+            store.write_with_vector(write_request(id="a"), [1.0] * 64)
         assert store.list_entries(ADA) == []
 
 
@@ -169,7 +170,7 @@ def test_a_vector_of_what_the_guard_took_out_is_refused(kind: str, tmp_path: Pat
     """What must not be kept is not kept in the form of numbers either."""
     with a_store(kind, tmp_path, guard=lambda entry: entry.replace(content="[hidden]"), **WITH) as store:
         with pytest.raises(Invalid, match="guard"):
-            store.write_with_vector(asked("My card is 4000.", id="a"), vector_of("card 4000"))
+            store.write_with_vector(write_request("My card is 4000.", id="a"), vector_of("card 4000"))
         assert store.list_entries(ADA) == []
 
 
@@ -179,7 +180,9 @@ def test_a_write_that_fails_leaves_the_vector_as_it_was(kind: str, tmp_path: Pat
     with a_store(kind, tmp_path, **WITH) as store:
         fill(store)
         with pytest.raises(Conflict):
-            store.write_with_vector(asked("Note seven.", id="given", expected_rev=9), vector_of("snow"))
+            store.write_with_vector(
+                write_request("Note seven.", id="given", expected_rev=9), vector_of("snow")
+            )
         assert vectors(store)["given"] == pytest.approx(vector_of("harbour lights at night"))
 
 
@@ -190,10 +193,11 @@ def test_a_store_whose_file_went_to_another_embedder_takes_no_vector(tmp_path: P
         with a_store("sqlite", tmp_path, **WITH) as two:
             two.reindex(HashEmbedder(32))
         with pytest.raises(Invalid, match="open it again"):
-            one.write_with_vector(asked(id="new"), [1.0] * 64)
+            one.write_with_vector(write_request(id="new"), [1.0] * 64)
         assert "new" not in {entry.id for entry in one.list_entries(ADA)}
 
 
+@FEW
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from(["One.", "Two."]), st.integers(0, 2)), max_size=12
@@ -202,14 +206,14 @@ def test_a_store_whose_file_went_to_another_embedder_takes_no_vector(tmp_path: P
 def test_both_stores_keep_the_same_vectors(steps: list[tuple[str, str, int]]) -> None:
     """Whatever is written with and without vectors, a file holds what the reference holds."""
     with tempfile.TemporaryDirectory() as folder:
-        stores = [opened(kind, Path(folder), **WITH) for kind in KINDS]
+        stores = [open_core(kind, Path(folder), **WITH) for kind in KINDS]
         try:
             for store in stores:
                 for id, content, which in steps:
                     if which:
-                        store.write_with_vector(asked(content, id=id), vector_of(f"topic {which}"))
+                        store.write_with_vector(write_request(content, id=id), vector_of(f"topic {which}"))
                     else:
-                        store.write(asked(content, id=id, tags=["plain"]))
+                        store.write(write_request(content, id=id, tags=["plain"]))
                 store.reindex()
             found = [vectors(store) for store in stores]
             revisions = [[(entry.id, entry.rev) for entry in store.list_entries(ADA)] for store in stores]

@@ -10,13 +10,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 from tests.support.stores import KINDS, url
 
-from omoide import blocking, clock, verbs
-from omoide.core.entry import Filter, Scope
+from omoide import Filter, Scope, blocking, clock, verbs
 from omoide.errors import Closed, Conflict, Invalid, NotFound
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
 VERBS = ("remember", "recall", "forget", "reinstate", "erase")
@@ -39,7 +38,7 @@ def face(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=[*KINDS, "own"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "own":
-        yield Pocket()
+        yield ListStore()
         return
     with open_store(url(request.param, tmp_path), embedder="none") as store:
         yield store
@@ -149,7 +148,7 @@ def test_a_store_that_cannot_is_named(face: str, verb: str) -> None:
     """The error says which protocol is missing."""
     args = (SUPPORT,) if verb == "erase" else ("id", SUPPORT)
     with pytest.raises(Invalid, match=f"cannot {verb}"):
-        do(face, verb)(Pocket(), *args)
+        do(face, verb)(ListStore(), *args)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -15,9 +15,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from omoide import Agent, Context, Definition, Signal, action, memory, open_store, thread
-from omoide.core.checkpoint import Checkpoint
-from omoide.core.thread import ThreadEntry
+from omoide import Agent, Checkpoint, Context, Definition, Signal, action, memory, open_store, thread
+from omoide.core import ThreadEntry
 from omoide.errors import Conflict, DiskFull, NotFound
 from omoide.runtime import Runtime
 from omoide.runtime.checkpoints import (
@@ -57,8 +56,8 @@ def entry(text: str) -> dict[str, Any]:
     return {"kind": "message", "payload": {"text": text}}
 
 
-def told(agent: Agent) -> list[str]:
-    """All that was said to an agent."""
+def messages_of(agent: Agent) -> list[str]:
+    """Return all that was said to an agent."""
     return [one.payload["text"] for one in thread.filter_by_kind(agent, "message")]
 
 
@@ -104,7 +103,7 @@ class Crash(Exception):
     """The end of a process, as far as a checkpoint store sees it."""
 
 
-class Watched:
+class RecordingCheckpointStore:
     """A checkpoint store that records its calls, and lets `before` and `after` each step do something."""
 
     def __init__(
@@ -145,8 +144,8 @@ class Watched:
         return result
 
 
-def crashing(checkpoints: CheckpointStore, at: int, *, done: bool) -> Watched:
-    """A checkpoint store whose process ends at its so manieth write, before it or when it is done."""
+def crash_at(checkpoints: CheckpointStore, at: int, *, done: bool) -> RecordingCheckpointStore:
+    """Return a checkpoint store whose process ends at its n-th write, before it or after it."""
     left = at
 
     async def end(name: str) -> None:
@@ -156,21 +155,25 @@ def crashing(checkpoints: CheckpointStore, at: int, *, done: bool) -> Watched:
             if left < 0:
                 raise Crash
 
-    return Watched(checkpoints, after=end) if done else Watched(checkpoints, before=end)
+    return (
+        RecordingCheckpointStore(checkpoints, after=end)
+        if done
+        else RecordingCheckpointStore(checkpoints, before=end)
+    )
 
 
 # A life of steps: what an agent is after a step depends on its number alone.
 
 
-def lived(agent: Agent, n: int) -> Agent:
-    """The agent after step n: a few entries more, some of them large, and something else in mind."""
+def advance(agent: Agent, n: int) -> Agent:
+    """Return the agent after step n: a few entries more, some of them large, and another belief."""
     said = [entry(f"{n}.{part} " + "x" * (n * 37 % 9_000)) for part in range(n % 4)]
     agent = thread.append(agent, said) if said else agent
     return memory.world_put(agent, "n", n)
 
 
-def expected(n: int) -> list[str]:
-    """What was said to an agent up to step n."""
+def expected_messages(n: int) -> list[str]:
+    """Return what was said to an agent up to step n."""
     return [f"{at}.{part}" for at in range(n + 1) for part in range(at % 4)]
 
 
@@ -184,7 +187,7 @@ async def live(place: str, folder: str) -> None:
         n = memory.world_get(agent, "n", -1)
         while True:
             n += 1
-            agent = lived(agent, n)
+            agent = advance(agent, n)
             rev = await save_agent(agent, checkpoints, expected_rev=rev)
             os.write(1, f"{n}\n".encode())
 
@@ -192,7 +195,7 @@ async def live(place: str, folder: str) -> None:
 @action(name="step")
 def take_step(ctx: Context) -> dict[str, Any]:
     """Live on by one step."""
-    agent = lived(ctx.agent, memory.world_get(ctx.agent, "n", -1) + 1)
+    agent = advance(ctx.agent, memory.world_get(ctx.agent, "n", -1) + 1)
     return {"__memory__": memory.of(agent), "__thread__": thread.of(agent)}
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from omoide import clock
-from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
+from omoide import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult, clock
 from omoide.errors import KeyReused
 from omoide.stores import semantics
 
 
-class Pocket:
+class ListStore:
     """Keeps entries in a list, the newest last, and finds those that share most words with the question."""
 
     def __init__(self) -> None:
@@ -23,12 +22,12 @@ class Pocket:
                 if said != semantics.request_fingerprint(request):
                     raise KeyReused(request.idempotency_key)
                 return receipt
-        receipt = self._written(request, now)
+        receipt = self._store(request, now)
         if request.idempotency_key is not None:
             self.receipts[key] = (semantics.request_fingerprint(request), receipt, now)
         return receipt
 
-    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+    def _store(self, request: WriteRequest, now: int) -> WriteResult:
         given = request.entry
         kept = self.find(given.namespace, given.id)
         if request.dedupe and kept is None:
@@ -69,37 +68,37 @@ class Pocket:
         return len(asked & said) / len(asked | said)
 
 
-class Forgetful(Pocket):
+class Forgetful(ListStore):
     """Says that it kept an entry, and does not."""
 
-    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+    def _store(self, request: WriteRequest, now: int) -> WriteResult:
         return WriteResult(request=request, entry=request.entry.replace(rev=1))
 
 
-class Prepending(Pocket):
+class Prepending(ListStore):
     """Keeps every write as another entry."""
 
-    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+    def _store(self, request: WriteRequest, now: int) -> WriteResult:
         entry = request.entry.replace(rev=1)
         self.kept.append(entry)
         return WriteResult(request=request, entry=entry)
 
 
-class Careless(Pocket):
+class Careless(ListStore):
     """Gives everybody's entries to everybody."""
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
         return self.kept
 
 
-class Tenantless(Pocket):
+class Tenantless(ListStore):
     """Does not look at the namespace."""
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
         return [entry for entry in self.kept if scope.replace(namespace=entry.namespace).contains(entry)]
 
 
-class Folding(Pocket):
+class Folding(ListStore):
     """Takes names that differ in case for one."""
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
@@ -108,21 +107,21 @@ class Folding(Pocket):
         return [e for e in self.kept if wide.contains(e) and agent in ("", e.agent_id.lower())]
 
 
-class Reversed(Pocket):
+class Reversed(ListStore):
     """Lists the newest first."""
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
         return (await super().list_entries(scope))[::-1]
 
 
-class Generous(Pocket):
+class Generous(ListStore):
     """Does not look at the limit."""
 
     async def recall(self, request: RecallRequest) -> RecallResult:
         return await super().recall(request.replace(limit=1_000))
 
 
-class Hasty(Pocket):
+class Hasty(ListStore):
     """Cuts to the limit before it filters."""
 
     async def recall(self, request: RecallRequest) -> RecallResult:
@@ -133,14 +132,14 @@ class Hasty(Pocket):
             self.kept = kept
 
 
-class Deaf(Pocket):
+class Deaf(ListStore):
     """Does not look at the question."""
 
     def likeness(self, entry: Entry, query: str) -> float:
         return 0.0
 
 
-class Literal(Pocket):
+class Literal(ListStore):
     """Only finds what has a word of the question in it."""
 
     async def recall(self, request: RecallRequest) -> RecallResult:
@@ -149,7 +148,7 @@ class Literal(Pocket):
         return RecallResult(request=result.request, entries=hits)
 
 
-class Unforgetting(Pocket):
+class Unforgetting(ListStore):
     """Recalls what was superseded and what has expired."""
 
     async def recall(self, request: RecallRequest) -> RecallResult:
@@ -157,7 +156,7 @@ class Unforgetting(Pocket):
         return await super().recall(request.replace(filter=everything))
 
 
-class Sessionless(Pocket):
+class Sessionless(ListStore):
     """Takes a request for a session without a name for one about everything."""
 
     async def recall(self, request: RecallRequest) -> RecallResult:
@@ -165,30 +164,30 @@ class Sessionless(Pocket):
         return await super().recall(request.replace(scope="agent") if wide else request)
 
 
-class Rounding(Pocket):
+class Rounding(ListStore):
     """Keeps confidence in three steps."""
 
-    def _written(self, request: WriteRequest, now: int) -> WriteResult:
+    def _store(self, request: WriteRequest, now: int) -> WriteResult:
         steps = {True: 0.9, False: 0.3}
         entry = request.entry.replace(confidence=steps[request.entry.confidence >= 0.5])
-        return super()._written(request.replace(entry=entry), now)
+        return super()._store(request.replace(entry=entry), now)
 
 
-class Trusting(Pocket):
+class Trusting(ListStore):
     """Does not check the expected revision."""
 
-    def _written(self, request: WriteRequest, now: int) -> WriteResult:
-        return super()._written(request.replace(expected_rev=None), now)
+    def _store(self, request: WriteRequest, now: int) -> WriteResult:
+        return super()._store(request.replace(expected_rev=None), now)
 
 
-class Repeating(Pocket):
+class Repeating(ListStore):
     """Does not know idempotency keys."""
 
     async def write(self, request: WriteRequest) -> WriteResult:
-        return self._written(request, clock.now())
+        return self._store(request, clock.now())
 
 
-WRONG: list[type[Pocket]] = [
+WRONG: list[type[ListStore]] = [
     Forgetful,
     Prepending,
     Careless,

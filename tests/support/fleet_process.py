@@ -24,7 +24,7 @@ from omoide.directives import Emit
 from omoide.errors import OmoideError
 from omoide.runtime import Runtime
 from omoide.runtime.nats import NatsTransport
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 PATIENCE_S = 60.0
 
@@ -48,13 +48,13 @@ WORKER = Agent.new("worker", id="worker", routes=[("count", count), ("relay", re
 
 
 def a_worker(id: str, age: int = 1) -> Agent:
-    """An agent that can count."""
+    """Return an agent that can count."""
     return identity.ensure(
         Agent.new(WORKER, id=id), profile={"age": age}, capabilities={"actions": ["counting"]}
     )
 
 
-async def _done(runtime: Runtime, told: dict[str, Any]) -> Any:
+async def _execute(runtime: Runtime, told: dict[str, Any]) -> Any:
     match told:
         case {"start": id}:
             return await runtime.start(a_worker(id, told.get("age", 1)))
@@ -97,14 +97,14 @@ async def _live(given: dict[str, Any]) -> None:
         print(json.dumps("ready"), flush=True)  # noqa: T201
         while line := await to_thread.run_sync(sys.stdin.readline):
             try:
-                answer = {"done": await _done(runtime, json.loads(line))}
+                answer = {"done": await _execute(runtime, json.loads(line))}
             except OmoideError as error:
                 answer = {"error": type(error).__name__, "told": str(error)}
             print(json.dumps(answer), flush=True)  # noqa: T201
 
 
 class Machine:
-    """A machine that runs, from the outside."""
+    """A handle on a running machine."""
 
     def __init__(self, **given: Any) -> None:
         self.name = given["name"]
@@ -114,7 +114,7 @@ class Machine:
         self._read = b""
 
     def answer(self) -> Any:
-        """The next line that it says."""
+        """Return the next line that it writes."""
         assert self.process.stdout is not None
         pipe = self.process.stdout.fileno()
         while b"\n" not in self._read:
@@ -126,18 +126,18 @@ class Machine:
         return json.loads(line)
 
     async def ready(self) -> Machine:
-        """Once it takes orders."""
+        """Wait until it takes orders."""
         assert await to_thread.run_sync(self.answer) == "ready"
         return self
 
-    async def asked(self, **told: Any) -> Any:
-        """What an order gives."""
-        answer = await self.tried(**told)
+    async def call(self, **told: Any) -> Any:
+        """Return the result of an order."""
+        answer = await self.try_call(**told)
         assert "error" not in answer, answer
         return answer["done"]
 
-    async def tried(self, **told: Any) -> Any:
-        """What an order gives, or fails with."""
+    async def try_call(self, **told: Any) -> Any:
+        """Return the answer to an order: its result, or its error."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(told).encode() + b"\n")
         self.process.stdin.flush()
@@ -150,15 +150,15 @@ class Machine:
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
-        self._gone()
+        self._wait()
 
     def leave(self) -> None:
         """Let it end in order, when nothing more is asked."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self._gone()
+        self._wait()
 
-    def _gone(self) -> None:
+    def _wait(self) -> None:
         self.process.wait(PATIENCE_S)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:

@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.support.stores import asked
+from tests.support.stores import write_request
 
 from omoide import forks
 from omoide.errors import Forked
@@ -48,7 +48,7 @@ class Journal:
 
     def write(self, store: Any, id: str) -> None:
         """Write an entry, and note its id once it is acknowledged."""
-        store.write(asked(f"Tea for {id}. " + "leaf " * 40, id=id))
+        store.write(write_request(f"Tea for {id}. " + "leaf " * 40, id=id))
         os.write(self._file, f"{id}\n".encode())
 
 

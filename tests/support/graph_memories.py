@@ -11,7 +11,7 @@ from omoide import Entry, Evidence, clock
 from omoide.core import MEMORY_TYPES, MessageRef
 from omoide.core.entry import EVIDENCE_KINDS, ROOT_TYPE, SOURCES
 from omoide.graph.vocabulary import RELATIONS
-from omoide.stores.records import Access, Link
+from omoide.stores import Access, Link
 
 NOW = 1_763_000_000_123
 
@@ -59,7 +59,7 @@ messages = st.builds(
     role=st.none() | texts,
     speaker=st.none() | texts,
 )
-told = st.fixed_dictionaries(
+entry_fields = st.fixed_dictionaries(
     {},
     optional={
         "convention_scope": st.sampled_from(("global", "AgentScope", "nowhere")),
@@ -80,7 +80,7 @@ entries: st.SearchStrategy[Entry] = st.builds(
     project_id=st.none() | ids,
     namespace=st.just("default") | ids,
     content=texts,
-    metadata=st.just({}) | told | maps,
+    metadata=st.just({}) | entry_fields | maps,
     type=st.none() | st.sampled_from((ROOT_TYPE, *MEMORY_TYPES)),
     confidence=units,
     importance=st.none() | units,

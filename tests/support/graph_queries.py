@@ -14,8 +14,7 @@ from omoide.core.entry import ROOT_TYPE
 from omoide.core.frozen import EMPTY_MAP
 from omoide.graph import CLASSES, IRI, graph_iri, memory_iri
 from omoide.graph.vocabulary import JIDO, agent_iri, level_of, project_iri, session_iri
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.records import Access, Link
+from omoide.stores import Access, AsyncStore, Link
 
 NOW, HOUR = 1_763_000_000_123, 3_600_000
 EVERYTHING = Scope(namespace="shops")
@@ -92,7 +91,7 @@ LINKS = (
 )
 
 
-async def furnish(store: AsyncStore) -> None:
+async def fill_store(store: AsyncStore) -> None:
     """Write the memories, relate some, replace some, and use some."""
     await store.write_many([WriteRequest(entry=entry) for entry in memories()])
     for source, relation, target in LINKS:
@@ -105,8 +104,8 @@ async def furnish(store: AsyncStore) -> None:
     await store.record_access(["m_3"], EVERYTHING)
 
 
-async def survey(store: AsyncStore, scope: Scope) -> World:
-    """All that a scope holds."""
+async def read_world(store: AsyncStore, scope: Scope) -> World:
+    """Return all that a scope holds."""
     entries = await store.list_entries(scope)
     links = [link for one in entries for link in await store.links(one.id, scope) if link.source == one.id]
     return World(entries, links, {one.id: await store.access(one.id, scope) for one in entries})
@@ -130,8 +129,8 @@ def moment(at: int | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
-def closed(pairs: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The pairs that a chain of one or more of these connects."""
+def transitive_closure(pairs: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the pairs that a chain of one or more of these connects."""
     found = {*pairs}
     while True:
         more = found | {(a, d) for a, b in found for c, d in pairs if b == c}
@@ -140,7 +139,7 @@ def closed(pairs: list[tuple[str, str]]) -> set[tuple[str, str]]:
         found = more
 
 
-def rests(world: World) -> list[tuple[str, str]]:
+def derivations(world: World) -> list[tuple[str, str]]:
     return [(one.id, each.ref) for one in world.entries for each in one.evidence if each.kind == "entry"]
 
 
@@ -229,7 +228,7 @@ QUESTIONS = {
     ),
     "what something rests on in the end": Question(
         "SELECT ?m ?root { ?m (jido:derivedFrom/jido:refersTo)+ ?root }",
-        lambda world: [(memory_iri(a), memory_iri(b)) for a, b in closed(rests(world))],
+        lambda world: [(memory_iri(a), memory_iri(b)) for a, b in transitive_closure(derivations(world))],
     ),
     "how many of each type": Question(
         "SELECT ?type (COUNT(?m) AS ?n) { ?m a ?type ; jido:revision ?rev } GROUP BY ?type ORDER BY ?type",
@@ -242,7 +241,9 @@ QUESTIONS = {
     ),
     "around in circles": Question(
         "SELECT ?a ?b { ?a jido:refines+ ?b }",
-        lambda world: [(memory_iri(a), memory_iri(b)) for a, b in closed(world.linked("refines"))],
+        lambda world: [
+            (memory_iri(a), memory_iri(b)) for a, b in transitive_closure(world.linked("refines"))
+        ],
     ),
     "a relation of our own": Question(
         "SELECT ?a ?b { ?a <urn:omoide:relation:reminds%20of> ?b }",
@@ -342,7 +343,7 @@ QUESTIONS = {
              FILTER(?now != jido:DeletedMarker) }""",
         lambda world: [
             (memory_iri(a), memory_iri(b))
-            for a, b in closed(successions(world))
+            for a, b in transitive_closure(successions(world))
             if b not in {old for old, _ in successions(world)}
         ],
     ),

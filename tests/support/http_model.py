@@ -12,9 +12,7 @@ from select import select
 from threading import Event, Lock, Thread
 from typing import Any
 
-from omoide.turns import Message
-from omoide.turns.model import Request
-from omoide.turns.prompt import Prompt
+from omoide.turns import Message, Prompt, Request
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
@@ -37,19 +35,19 @@ class Answer:
     """Never answer; in a stream, send no more events."""
 
 
-def wanting(*calls: tuple[str, Any]) -> Answer:
+def answer_with_calls(*calls: tuple[str, Any]) -> Answer:
     """Return an answer that calls tools with arguments."""
     return Answer(calls=tuple((name, json.dumps(params)) for name, params in calls))
 
 
-def failing(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
+def error_answer(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
     """Return an error as the answer; `retry_after` is the header Retry-After."""
     said = {"error": {"message": message, "type": "test", "code": code}}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Answer(status=status, headers=named, body=json.dumps(said).encode())
 
 
-def asking(*messages: Message, **fields: Any) -> Request:
+def make_request(*messages: Message, **fields: Any) -> Request:
     """Return a request with these messages, or with one of a user, and other fields of a prompt."""
     said = messages or (Message(role="user", content="Who am I?"),)
     return Request(prompt=Prompt(messages=said, **fields), request_id="req_1", agent_id="greeter")
@@ -73,11 +71,11 @@ class HttpModel:
     def next(self) -> Answer:
         """Take the next answer."""
         with self.lock:
-            return self.answers.pop(0) if self.answers else failing(500, "there are no more answers")
+            return self.answers.pop(0) if self.answers else error_answer(500, "there are no more answers")
 
 
 @contextmanager
-def serving(*answers: Answer | str) -> Iterator[HttpModel]:
+def serve_model(*answers: Answer | str) -> Iterator[HttpModel]:
     """Run a server inside the block."""
     site = HttpModel([Answer(content=one) if isinstance(one, str) else one for one in answers])
 

@@ -14,8 +14,9 @@ from playwright.async_api import Browser, Page, async_playwright
 from tests.support.rest import open_test_store, serve
 
 from omoide import Agent, AgentSpec, Evidence, Runtime, Scope, Session, forget, identity, memory
-from omoide.stores.async_store import AsyncStore
-from omoide.web.inspector import SESSION_COOKIE, InspectorSessions
+from omoide.stores import AsyncStore
+from omoide.web import InspectorSessions
+from omoide.web.inspector import SESSION_COOKIE
 
 SHOTS = Path(__file__).parents[2] / ".cache" / "inspector"
 PAGES = ("memories", "graph", "session", "prompt", "timeline", "agents", "health")
@@ -105,8 +106,8 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def signed_in(browser: Browser, place: InspectedServer, **options: Any) -> AsyncIterator[Page]:
-    """Somebody who signed in; what goes wrong in a page is an error here."""
+async def sign_in(browser: Browser, place: InspectedServer, **options: Any) -> AsyncIterator[Page]:
+    """Sign in and yield a page; a problem in the page is an error here."""
     context = await browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
     page = await context.new_page()
     page.set_default_timeout(15_000)

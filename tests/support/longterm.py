@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence, Scope
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document, Link
-from omoide.verbs import remember
+from omoide import Entry, Evidence, Scope, remember
+from omoide.stores import Document, Link, open_store
 
 KINDS = ("memory", "sqlite")
 SHOP = Scope(agent_id="ada", project_id="shop")
@@ -38,7 +36,7 @@ async def connect(store: Any, source: str, relation: str, target: str, scope: Sc
     await store.link(Link(source=source, relation=relation, target=target), scope)
 
 
-async def transcript(
+async def keep_transcript(
     store: Any,
     thread: str,
     *said: str,

@@ -66,8 +66,8 @@ async def connect_client(
 
 
 @asynccontextmanager
-async def over_stdio(folder: Path, *options: str) -> AsyncIterator[Client]:
-    """A client of a server in a process of its own, that it talks to through pipes."""
+async def connect_stdio(folder: Path, *options: str) -> AsyncIterator[Client]:
+    """Connect a client over pipes to a server in a process of its own."""
     arguments = ["-m", "omoide", "mcp", *options]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=server_environment(folder))
     with (folder / "stderr.txt").open("a+") as errors:
@@ -96,8 +96,8 @@ def http_server(folder: Path, *options: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def over_http(url: str, token: str | None = None) -> AsyncIterator[Client]:
-    """A client of a server that answers over HTTP."""
+async def connect_http(url: str, token: str | None = None) -> AsyncIterator[Client]:
+    """Connect a client to a server that answers over HTTP."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(headers=headers) as http,

@@ -56,24 +56,24 @@ on_both = pytest.mark.parametrize(
 """Runs a test on a memory, on an agent without one, and on an agent with one."""
 
 
-def calling(operation: str, /, *args: Any, **options: Any) -> Callable[[Mind], object]:
-    """The attempt to call an operation."""
+def attempt_to(operation: str, /, *args: Any, **options: Any) -> Callable[[Mind], object]:
+    """Return the attempt to call an operation."""
     return lambda mind: getattr(mind, operation)(*args, **options)
 
 
-def refused(
+def refusal_of(
     mind: Mind, error: type[OmoideError], attempt: Callable[[Mind], object], match: str | None = None
 ) -> OmoideError:
-    """The error of an attempt that is refused: it says what to do, and nothing has changed."""
+    """Return the error of an attempt that is refused: it says what to do, and nothing has changed."""
     before = mind.holder.to_json()
     with pytest.raises(error, match=match) as caught:
         attempt(mind)
     assert mind.holder.to_json() == before
-    says_what_to_do(caught.value)
+    check_remedy(caught.value)
     return caught.value
 
 
-def says_what_to_do(error: OmoideError) -> None:
+def check_remedy(error: OmoideError) -> None:
     """Check that a message has a remedy after what happened."""
     remedy = getattr(error, "remedy", None) or str(error).rpartition("; ")[2]
     assert remedy

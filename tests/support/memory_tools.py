@@ -6,15 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.turns import Talker, wants
+from tests.support.turns import Talker, tool_calls
 
-from omoide import identity
-from omoide.core.action import Action
-from omoide.core.agent import Agent
-from omoide.core.entry import Entry, Scope
+from omoide import Action, Agent, Entry, Scope, identity
 from omoide.tools import memory_tools
-from omoide.turns import turn
-from omoide.turns.spec import AgentSpec
+from omoide.turns import AgentSpec, turn
 
 ADA = Scope(agent_id="ada")
 
@@ -25,37 +21,37 @@ def a_spec(tools: Sequence[Action] | None = None, **fields: Any) -> AgentSpec:
     return AgentSpec.new(given)
 
 
-async def told(store: Any, *calls: tuple[str, dict[str, Any]], **options: Any) -> list[str]:
+async def call_tools(store: Any, *calls: tuple[str, dict[str, Any]], **options: Any) -> list[str]:
     """Run a turn that calls these tools, and return the tool messages for the model, in order."""
     spec = options.pop("spec", None) or a_spec(options.pop("tools", None))
-    talker = Talker(wants(*calls), "Done.")
+    talker = Talker(tool_calls(*calls), "Done.")
     result = await turn(spec, options.pop("input", "Hello."), model=talker, store=store, **options)
     assert result.content == "Done."
     return [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
 
 
-async def asked(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> Any:
+async def call_tool(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> Any:
     """Call one tool in a turn, and return its result as data."""
-    (answer,) = await told(store, (tool, params or {}), **options)
+    (answer,) = await call_tools(store, (tool, params or {}), **options)
     return json.loads(answer)
 
 
-async def refused(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> str:
+async def call_error(store: Any, tool: str, /, params: dict[str, Any] | None = None, **options: Any) -> str:
     """Call one tool that fails, and return the error message for the model."""
-    (answer,) = await told(store, (tool, params or {}), **options)
+    (answer,) = await call_tools(store, (tool, params or {}), **options)
     assert not answer.startswith("{"), answer
     return answer
 
 
-async def remembered(store: Any, content: str, /, **params: Any) -> Entry:
+async def remember_entry(store: Any, content: str, /, **params: Any) -> Entry:
     """Remember something with the tool in a turn of its own, and return the stored memory."""
     options = {name: params.pop(name) for name in ("session_id", "project_id", "spec") if name in params}
-    answer = await asked(store, "remember", {"content": content, **params}, **options)
+    answer = await call_tool(store, "remember", {"content": content, **params}, **options)
     found: Entry = await store.get(answer["memory_id"], Scope())
     return found
 
 
-def declaring(*tags: str, actions: Sequence[str] = ()) -> Agent:
+def agent_with(*tags: str, actions: Sequence[str] = ()) -> Agent:
     """Return the agent with an identity that declares tags and actions."""
     agent = Agent.new(a_spec().definition(), id="ada")
     for tag in tags:

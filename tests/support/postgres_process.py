@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.stores import ADA, asked, keep, recall
+from tests.support.stores import ADA, keep, recall_ids, write_request
 
-from omoide.core.entry import Scope
-from omoide.stores.factory import open_store
+from omoide import Scope
+from omoide.stores import open_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,8 +29,8 @@ def start(job: str, *args: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
 
 
-def opened(url: str, **options: Any) -> Any:
-    """The synchronous core of the store at an address."""
+def open_core(url: str, **options: Any) -> Any:
+    """Open the synchronous core of the store at an address."""
     return open_store(url, **{"embedder": "none", **options}).sync
 
 
@@ -44,22 +44,22 @@ def first(url: str, name: str) -> None:
     """Wait for a line, open a store that may not be there yet, and write into it."""
     say("ready")
     sys.stdin.readline()
-    store = opened(url)
+    store = open_core(url)
     keep(store, f"Tea of {name}.", id=name)
-    say(json.dumps(sorted(recall(store, "tea", limit=20))))
+    say(json.dumps(sorted(recall_ids(store, "tea", limit=20))))
     store.close()
 
 
 def spread(url: str, name: str, threads: str, count: str) -> None:
     """Write into two namespaces from several threads, some of it and some of both; say what was kept."""
-    store = opened(url)
+    store = open_core(url)
     kept: list[tuple[str, str]] = []
 
     def run(thread: int) -> None:
         for n in range(int(count)):
             id = f"{name}-{thread}-{n}"
             spaces = [("one",), ("two",), ("one", "two")][n % 3]
-            store.write_many([asked("Tea.", id=id, namespace=space) for space in spaces])
+            store.write_many([write_request("Tea.", id=id, namespace=space) for space in spaces])
             kept.extend((space, id) for space in spaces)
 
     workers = [threading.Thread(target=run, args=(at,)) for at in range(int(threads))]
@@ -73,7 +73,7 @@ def spread(url: str, name: str, threads: str, count: str) -> None:
 
 def change(url: str) -> None:
     """Carry out what each line says, and say so: write, supersede or erase an entry."""
-    store = opened(url)
+    store = open_core(url)
     for line in sys.stdin:
         op, id = line.split()
         match op:
@@ -104,12 +104,12 @@ async def _ask(url: str) -> None:
 
 def fork(url: str) -> None:
     """Use a store before and after a fork, in both processes; the child's end must not end the parent's."""
-    store = opened(url)
+    store = open_core(url)
     keep(store, "Tea.", id="before")
     child = os.fork()
     keep(store, "Tea.", id="parent" if child else "child")
     if child == 0:
-        found = sorted(recall(store, "tea", limit=10))
+        found = sorted(recall_ids(store, "tea", limit=10))
         store.close()
         os._exit(0 if {"before", "child"} <= {*found} else 1)
     _, status = os.waitpid(child, 0)

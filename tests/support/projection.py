@@ -30,10 +30,10 @@ def note(text: str = "by the way") -> dict[str, Any]:
 
 def agent(*said: str, **parts: Any) -> Agent:
     """An agent to whom something was said."""
-    return talking(Agent.new("clerk", id="clerk-1", **parts), map(message, said))
+    return add_entries(Agent.new("clerk", id="clerk-1", **parts), map(message, said))
 
 
-def talking(agent: Agent, entries: Iterable[dict[str, Any]]) -> Agent:
+def add_entries(agent: Agent, entries: Iterable[dict[str, Any]]) -> Agent:
     return thread.append(agent, [*entries])
 
 
@@ -42,8 +42,8 @@ def mark(agent: Agent, name: str) -> Any:
     return memory.get_in_space(agent, SPACE, name)
 
 
-def covered(agent: Agent, name: str) -> list[int]:
-    """What the mark of a projector covers."""
+def coverage_of(agent: Agent, name: str) -> list[int]:
+    """Return the range that the mark of a projector covers."""
     found = mark(agent, name)
     return [] if found is None else [*found.get("covers_seq", [])]
 
@@ -70,7 +70,7 @@ def answer(
     return receive(agent, Signal(type=MEMORY_RESULT, data=data), now=now)
 
 
-class Quiet(Direct):
+class QuietStrategy(Direct):
     """Runs what it is told, and leaves no notes about that in the thread."""
 
     def cmd(
@@ -83,7 +83,7 @@ class Quiet(Direct):
         return agent, directives
 
 
-class Counting:
+class CountingProjector:
     """A projector that writes down what it was given, as the last value of `world.<name>`."""
 
     def __init__(self, name: str = "counting", *, fails: bool = False) -> None:
@@ -98,7 +98,7 @@ class Counting:
         return memory.world_put(self.name, (memory.world_get(self.name) or 0) + len(ctx.fresh), now=ctx.now)
 
 
-class Answering:
+class ScriptedProjector:
     """A projector that returns what it is told to."""
 
     name = "answering"

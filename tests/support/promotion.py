@@ -16,16 +16,16 @@ from omoide.promotion import (
     build_plan,
 )
 from omoide.shortterm import PendingItem, ShortTerm
-from omoide.stores.async_store import AsyncStore
+from omoide.stores import AsyncStore
 
 NOW = 1_800_000_000_000
 SCOPE = Scope(agent_id="ada", session_id="s1", project_id="shop")
 SAID = Evidence(kind="message", ref="thread_1:0")
-Noted = Mapping[str, Any]
+ContextValue = Mapping[str, Any]
 
 
 def short_term(
-    context: Mapping[str, Noted] | None = None,
+    context: Mapping[str, ContextValue] | None = None,
     waiting: Iterable[PendingItem] = (),
     decided: Iterable[PendingItem] = (),
     session_id: str = "s1",
@@ -42,7 +42,7 @@ def short_term(
     return memory.replace(context=held, pending=pending)
 
 
-def fact(value: Any, **about: Any) -> Noted:
+def fact(value: Any, **about: Any) -> ContextValue:
     """A value that is good enough to be promoted."""
     return {"value": value, "source": "tool", "confidence": 0.9, "memory_type": "fact", **about}
 
@@ -76,8 +76,8 @@ def verdicts(plan: PromotionPlan) -> dict[str, str]:
     return {one.key or one.id: one.verdict for one in plan.candidates}
 
 
-def only(plan: PromotionPlan) -> PromotionCandidate:
-    """The one candidate there is."""
+def only_candidate(plan: PromotionPlan) -> PromotionCandidate:
+    """Return the one candidate of a plan."""
     (one,) = plan.candidates
     return one
 
@@ -93,18 +93,18 @@ def marks_after(
     return marks
 
 
-async def everything(store: Any, scope: Scope | None = None) -> list[Entry]:
-    """All that is kept, oldest first."""
+async def all_entries(store: Any, scope: Scope | None = None) -> list[Entry]:
+    """Return all that is kept, oldest first."""
     found: list[Entry] = await store.list_entries(scope or Scope())
     return found
 
 
-async def live(store: Any, scope: Scope | None = None) -> list[str]:
-    """What counts now, in words, in order."""
-    return sorted(one.content for one in await everything(store, scope) if one.is_live(NOW))
+async def live_contents(store: Any, scope: Scope | None = None) -> list[str]:
+    """Return the contents of the entries that count now, in order."""
+    return sorted(one.content for one in await all_entries(store, scope) if one.is_live(NOW))
 
 
-class Refusing(AsyncStore):
+class FailingStore(AsyncStore):
     """A store that cannot write what has one of these contents, nor do what is named."""
 
     def __init__(self, store: AsyncStore, *contents: str) -> None:

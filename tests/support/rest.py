@@ -15,10 +15,9 @@ import uvicorn
 from omoide import Agent, Entry, Scope, WriteRequest, identity, memory, open_store
 from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
 from omoide.service import auth
-from omoide.sessions.session import Session
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.records import Link
-from omoide.turns.spec import AgentSpec
+from omoide.sessions import Session
+from omoide.stores import AsyncStore, Link
+from omoide.turns import AgentSpec
 from omoide.web import create_app
 
 HOME = "default"

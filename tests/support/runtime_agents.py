@@ -7,9 +7,8 @@ from typing import Any
 
 import anyio
 
-from omoide import Action, Agent, Context, Signal, action
-from omoide.core.checkpoint import Checkpoint
-from omoide.core.thread import ThreadEntry
+from omoide import Action, Agent, Checkpoint, Context, Signal, action
+from omoide.core import ThreadEntry
 from omoide.directives import Directive, Error
 from omoide.runtime import AgentServer, CheckpointStore, ProviderFailure, ProviderResult, Runtime
 from omoide.runtime.checkpoints import StoredCheckpoint, ThreadJournal
@@ -17,7 +16,7 @@ from omoide.runtime.checkpoints import StoredCheckpoint, ThreadJournal
 RESULT = "jido.memory.result"
 
 
-class Heard(list[Signal]):
+class SignalRecorder(list[Signal]):
     """An action that keeps every signal that led to it, outside of the agent, so that no restart loses it."""
 
     def __call__(self, ctx: Context) -> None:
@@ -32,15 +31,15 @@ class Heard(list[Signal]):
     @property
     def data(self) -> list[Any]:
         """What the signals brought, in order."""
-        return [plain(signal.data) for signal in self]
+        return [to_plain(signal.data) for signal in self]
 
 
-def plain(value: Any) -> Any:
-    """A frozen value as plain Python."""
+def to_plain(value: Any) -> Any:
+    """Return a frozen value as plain Python."""
     return value.to_python() if hasattr(value, "to_python") else value
 
 
-class Errors(list[Error]):
+class ErrorRecorder(list[Error]):
     """An error policy that keeps every error and does nothing about it."""
 
     def __call__(self, error: Error, server: Any) -> None:
@@ -73,17 +72,17 @@ def _target(pattern: str, what: Any) -> Any:
     return action(name=name)(what)
 
 
-def asks_for(*directives: Directive) -> Callable[[Context], Any]:
-    """An action that changes nothing and returns these directives."""
+def action_returning(*directives: Directive) -> Callable[[Context], Any]:
+    """Return an action that changes nothing and returns these directives."""
     return lambda ctx: (None, [*directives])
 
 
-def counting(ctx: Context) -> dict[str, Any]:
+def count_signals(ctx: Context) -> dict[str, Any]:
     """Count the signals that came."""
     return {"count": ctx.state.get("count", 0) + 1}
 
 
-def noting(ctx: Context) -> dict[str, Any]:
+def note_data(ctx: Context) -> dict[str, Any]:
     """Keep what the signal brought in the agent's state."""
     assert ctx.signal is not None
     return {"noted": [*ctx.state.get("noted", ()), ctx.signal.data]}
@@ -104,22 +103,22 @@ def sig(type: str, data: Any = None, **more: Any) -> Signal:
     return Signal(type=type, data=data, **more)
 
 
-def alive(runtime: Runtime, id: str = "a") -> AgentServer:
-    """The server of an agent that lives."""
+def server_of(runtime: Runtime, id: str = "a") -> AgentServer:
+    """Return the server of a running agent."""
     server = runtime.whereis(id)
     assert server is not None
     return server
 
 
-async def ended(runtime: Runtime, id: str) -> None:
-    """Until an agent is gone."""
+async def wait_until_gone(runtime: Runtime, id: str) -> None:
+    """Wait until an agent is gone."""
     server = runtime.whereis(id)
     if server is not None:
         with anyio.fail_after(5):
             await server.ended.wait()
 
 
-class Watched:
+class GatedCheckpointStore:
     """A checkpoint store whose operations can be made to wait, or to fail."""
 
     def __init__(self, checkpoints: CheckpointStore) -> None:
@@ -129,7 +128,7 @@ class Watched:
         self.fails: dict[str, Exception] = {}
         self.calls: list[str] = []
 
-    async def _met(self, name: str) -> None:
+    async def _intercept(self, name: str) -> None:
         self.calls.append(name)
         self.entered.set()
         if self.gate is not None:
@@ -139,17 +138,17 @@ class Watched:
 
     async def load(self, id: str) -> StoredCheckpoint:
         """What is kept of an agent."""
-        await self._met("load")
+        await self._intercept("load")
         return await self.checkpoints.load(id)
 
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Put a checkpoint in place of another."""
-        await self._met("save")
+        await self._intercept("save")
         return await self.checkpoints.save(id, checkpoint, expected_rev=expected_rev)
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """The journal of a thread."""
-        await self._met("read_thread")
+        await self._intercept("read_thread")
         return await self.checkpoints.read_thread(id, thread_id)
 
     async def append_thread(
@@ -162,7 +161,7 @@ class Watched:
         after: int | None = None,
     ) -> int:
         """Add to a journal."""
-        await self._met("append_thread")
+        await self._intercept("append_thread")
         return await self.checkpoints.append_thread(
             id, thread_id, entries, expected_rev=expected_rev, after=after
         )
@@ -178,7 +177,7 @@ class Provider:
         self.asked: list[tuple[str, Any]] = []
         self.entered = anyio.Event()
 
-    async def _met(self, method: str, state: Any, given: Any) -> Any:
+    async def _intercept(self, method: str, state: Any, given: Any) -> Any:
         self.asked.append((method, given))
         self.entered.set()
         does = self.does.get(method)
@@ -197,12 +196,12 @@ class Provider:
 
     async def put(self, state: Any, key: str, value: Any, opts: Mapping[str, Any]) -> Any:
         """Put as the test says."""
-        return await self._met("put", state, key)
+        return await self._intercept("put", state, key)
 
     async def delete(self, state: Any, key: str, opts: Mapping[str, Any]) -> Any:
         """Delete as the test says."""
-        return await self._met("delete", state, key)
+        return await self._intercept("delete", state, key)
 
     async def query(self, state: Any, query: Mapping[str, Any], opts: Mapping[str, Any]) -> Any:
         """Answer as the test says."""
-        return await self._met("query", state, query)
+        return await self._intercept("query", state, query)

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 from tests.support.sessions import a_spec, talker
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.runtime import SessionPool
 from omoide.sessions import Session
 
@@ -17,8 +17,8 @@ MANUAL = a_spec(memory=True)
 START = 1_800_000_000_000
 
 
-def living(store: Any, **options: Any) -> SessionPool:
-    """Conversations with a model that repeats what it is told."""
+def make_pool(store: Any, **options: Any) -> SessionPool:
+    """Return a session pool with a model that repeats its input."""
     return SessionPool(store, **{"llm": talker(), **options})
 
 
@@ -40,13 +40,13 @@ async def contents(store: Any) -> list[str]:
     return sorted(one.content for one in await store.list_entries(Scope()))
 
 
-def noted(session: Session) -> None:
+def note_framework(session: Session) -> None:
     """Note what is a memory only with the lower threshold that counts at the end."""
     session.context.put("framework", f"Phoenix of {session.id}", source="tool", confidence=0.5)
 
 
-def failing(kind: str, *wanted: str) -> Any:
-    """A store's watcher that breaks an operation on the documents of some sessions, or of all."""
+def fail_on(kind: str, *wanted: str) -> Any:
+    """Return a hook of a watched store that breaks an operation on the documents of some sessions."""
 
     async def before(name: str, args: Any) -> None:
         if name == kind and (not wanted or args[0].session_id in wanted):
@@ -55,8 +55,8 @@ def failing(kind: str, *wanted: str) -> Any:
     return before
 
 
-async def die(session: Session) -> None:
-    """End what goes on in the background of a session, as nothing should."""
+async def cancel_background(session: Session) -> None:
+    """Cancel the background task of a session, as nothing should."""
     ticking = session._background_task
     assert ticking is not None
     ticking.cancel()

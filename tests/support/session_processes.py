@@ -22,17 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.support.turns import wants
+from tests.support.turns import tool_calls
 
-from omoide import clock
-from omoide.core.action import action
-from omoide.core.entry import RecallRequest
+from omoide import RecallRequest, action, clock
 from omoide.sessions import Session
-from omoide.stores.async_store import AsyncStore
-from omoide.stores.factory import open_store
+from omoide.stores import AsyncStore, open_store
 from omoide.testing import FrozenClock
-from omoide.turns import TurnResult
-from omoide.turns.spec import AgentSpec
+from omoide.turns import AgentSpec, TurnResult
 
 ROOT = Path(__file__).parents[2]
 STEP = 10_000_000
@@ -102,42 +98,42 @@ class Life:
         self.reach("model", "before")
         self.note("asked", f"{request.request_id} {request.round}")
         wanted = request.request_id == "r2" and request.round == 0
-        return wants(("pay", {}), ("look", {}), ("count", {})) if wanted else "Done."
+        return tool_calls(("pay", {}), ("look", {}), ("count", {})) if wanted else "Done."
 
 
-class Mortal(AsyncStore):
+class KillableStore(AsyncStore):
     """A store that can kill the process before and after each operation."""
 
     def __init__(self, store: AsyncStore, life: Life) -> None:
         super().__init__(store.sync, store.url)
         self._life = life
 
-    async def _done(self, what: str, work: Any) -> Any:
+    async def _step(self, what: str, work: Any) -> Any:
         self._life.reach(what, "before")
         result = await work
         self._life.reach(what, "after")
         return result
 
     async def write(self, *args: Any) -> Any:
-        return await self._done("write", super().write(*args))
+        return await self._step("write", super().write(*args))
 
     async def recall(self, *args: Any) -> Any:
-        return await self._done("recall", super().recall(*args))
+        return await self._step("recall", super().recall(*args))
 
     async def save(self, document: Any, **given: Any) -> Any:
-        return await self._done(_saved(document.body), super().save(document, **given))
+        return await self._step(_status_of(document.body), super().save(document, **given))
 
     async def append(self, kind: str, id: str, entries: Any, *args: Any, **given: Any) -> Any:
-        return await self._done(_appended(entries), super().append(kind, id, entries, *args, **given))
+        return await self._step(_entry_name(entries), super().append(kind, id, entries, *args, **given))
 
     async def claim(self, *args: Any, **given: Any) -> Any:
-        return await self._done("claim", super().claim(*args, **given))
+        return await self._step("claim", super().claim(*args, **given))
 
     async def release(self, *args: Any, **given: Any) -> Any:
-        return await self._done("release", super().release(*args, **given))
+        return await self._step("release", super().release(*args, **given))
 
 
-def _saved(header: Any) -> str:
+def _status_of(header: Any) -> str:
     """Return the status in a session record that is about to be saved."""
     if header["status"] == "running":
         return "keep recalled" if header["turn"].get("remembered") else "mark running"
@@ -146,7 +142,7 @@ def _saved(header: Any) -> str:
     return f"mark {header['status']}"
 
 
-def _appended(entries: Any) -> str:
+def _entry_name(entries: Any) -> str:
     """Return the name of an entry that is about to be written to the transcript."""
     kind, said = entries[0]["kind"], entries[0]["payload"]
     match kind:
@@ -163,13 +159,13 @@ async def finish(session: Session) -> TurnResult:
     if session.record.turn is None and "r2" not in session.requests:
         result = await session.run("pay", request_id="r2")
     else:
-        result = await settled(session)
+        result = await resolve_reviews(session)
     while result.status == "waiting":
-        result = await settled(session)
+        result = await resolve_reviews(session)
     return result
 
 
-async def settled(session: Session) -> TurnResult:
+async def resolve_reviews(session: Session) -> TurnResult:
     """Resume the turn after a decision on all its reviews."""
     for review in session.pending_reviews:
         assert review.unknown
@@ -189,7 +185,7 @@ async def begin(life: Life) -> None:
 async def live(life: Life) -> None:
     """Open the session and finish its turn."""
     async with open_store(life.url, embedder="none") as opened:
-        store = Mortal(opened, life)
+        store = KillableStore(opened, life)
         await finish(await Session.load("s1", life.spec(), store=store, model=life.model))
 
 
@@ -227,7 +223,7 @@ def carry_out(folder: Path, plan: Plan) -> dict[str, list[int]]:
     return ended
 
 
-def killed(folder: Path, plan: Plan) -> dict[str, list[int]]:
+def run_in_process(folder: Path, plan: Plan) -> dict[str, list[int]]:
     """Run the plan in a process from which it is safe to fork."""
     command = [sys.executable, "-m", "tests.support.session_processes", str(folder), json.dumps(plan)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)

@@ -6,15 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.support.turns import Talker, wants
+from tests.support.turns import Talker, tool_calls
 
-from omoide.core.action import action
-from omoide.core.entry import Entry, Scope
-from omoide.core.thread import ThreadEntry
+from omoide import Entry, Scope, action
+from omoide.core import ThreadEntry
 from omoide.sessions import Session
-from omoide.stores.async_store import AsyncStore
-from omoide.turns.prompt import Prompt
-from omoide.turns.spec import AgentSpec
+from omoide.stores import AsyncStore
+from omoide.turns import AgentSpec, Prompt
 
 CONVERSATION = {"capture": "conversation"}
 KINDS = ("memory", "sqlite")
@@ -68,11 +66,11 @@ class Till:
         return a_spec(**{"tools": [self.pay, self.look], **fields})
 
 
-PAY = wants(("pay", {"sum": 5}))
-BOTH = wants(("pay", {"sum": 5}), ("look", {}))
+PAY = tool_calls(("pay", {"sum": 5}))
+BOTH = tool_calls(("pay", {"sum": 5}), ("look", {}))
 
 
-def told(entry: ThreadEntry) -> str:
+def describe(entry: ThreadEntry) -> str:
     """Describe an entry of a transcript in one line."""
     payload = entry.payload
     match entry.kind, payload.get("role"):
@@ -92,26 +90,26 @@ def told(entry: ThreadEntry) -> str:
 
 def lines(entries: Iterable[ThreadEntry]) -> list[str]:
     """Describe a transcript, a line for each entry except the notes about resumed turns."""
-    return [told(entry) for entry in entries if entry.kind != "note"]
+    return [describe(entry) for entry in entries if entry.kind != "note"]
 
 
-def shown(prompt: Prompt) -> list[str]:
+def conversation_of(prompt: Prompt) -> list[str]:
     """Return the conversation in a prompt, without system messages."""
     return [f"{one.role}: {one.content}" for one in prompt.messages if one.role != "system"]
 
 
-def talk(*turns: str) -> list[str]:
+def echo_conversation(*turns: str) -> list[str]:
     """Return the conversation of these inputs with the model that repeats its input."""
     return [line for input in turns for line in (f"user: {input}", f"assistant: You said {input}")]
 
 
-async def captured(store: Any, **scope: Any) -> list[Entry]:
+async def captured_entries(store: Any, **scope: Any) -> list[Entry]:
     """Return the memories captured from conversations of the agent, oldest first."""
     found: list[Entry] = await store.list_entries(Scope(**{"agent_id": "ada", **scope}))
     return [entry for entry in found if entry.metadata.get("source") == "omoide_capture"]
 
 
-async def again(session: Session, **options: Any) -> Session:
+async def reopen(session: Session, **options: Any) -> Session:
     """Load the same session through another handle."""
     return await Session.load(session.id, session.spec, **{"store": session._store, **options})
 
@@ -119,7 +117,7 @@ async def again(session: Session, **options: Any) -> Session:
 Before = Callable[[str, tuple[Any, ...]], Awaitable[None]]
 
 
-class Watched(AsyncStore):
+class WatchedStore(AsyncStore):
     """A store that calls `before` with the name of each operation of a session, and records the names."""
 
     def __init__(self, store: AsyncStore, before: Before | None = None) -> None:
@@ -127,29 +125,29 @@ class Watched(AsyncStore):
         self.before = before
         self.calls: list[str] = []
 
-    async def _met(self, name: str, *args: Any) -> None:
+    async def _intercept(self, name: str, *args: Any) -> None:
         self.calls.append(name)
         if self.before is not None:
             await self.before(name, args)
 
     async def write(self, request: Any) -> Any:
-        await self._met("write", request)
+        await self._intercept("write", request)
         return await super().write(request)
 
     async def recall(self, request: Any) -> Any:
-        await self._met("recall", request)
+        await self._intercept("recall", request)
         return await super().recall(request)
 
     async def save(self, document: Any, *, expected_rev: int | None = None) -> Any:
-        await self._met(f"save {document.kind}", document)
+        await self._intercept(f"save {document.kind}", document)
         return await super().save(document, expected_rev=expected_rev)
 
     async def append(self, kind: str, id: str, entries: Any, scope: Any, **given: Any) -> int:
-        await self._met(f"append {kind}", entries)
+        await self._intercept(f"append {kind}", entries)
         return await super().append(kind, id, entries, scope, **given)
 
     async def claim(self, kind: str, id: str, scope: Any, **given: Any) -> Any:
-        await self._met("claim", kind)
+        await self._intercept("claim", kind)
         return await super().claim(kind, id, scope, **given)
 
 

@@ -8,8 +8,8 @@ from omoide import Signal
 from omoide.runtime.nats import NatsTransport
 
 
-class Told(list[Signal]):
-    """A handler that keeps every signal, each time it comes."""
+class SignalRecorder(list[Signal]):
+    """A handler that records every signal, each time it comes."""
 
     def __call__(self, signal: Signal) -> None:
         self.append(signal)
@@ -20,8 +20,8 @@ class Told(list[Signal]):
         return [signal.data for signal in self]
 
 
-class Problems(list[tuple[Signal | None, Exception]]):
-    """An `on_error` that keeps what it is told."""
+class ErrorRecorder(list[tuple[Signal | None, Exception]]):
+    """An `on_error` that records every error."""
 
     def __call__(self, signal: Signal | None, error: Exception) -> None:
         self.append((signal, error))
@@ -32,16 +32,16 @@ class Problems(list[tuple[Signal | None, Exception]]):
         return [type(error).__name__ for _, error in self]
 
 
-def stream(transport: NatsTransport) -> Any:
+def jetstream(transport: NatsTransport) -> Any:
     """JetStream itself, as the transport uses it."""
     return transport._connection._js
 
 
-async def lying(transport: NatsTransport, name: str) -> int:
-    """How many messages are in a stream."""
-    return int((await stream(transport).stream_info(name)).state.messages)
+async def message_count(transport: NatsTransport, name: str) -> int:
+    """Return how many messages are in a stream."""
+    return int((await jetstream(transport).stream_info(name)).state.messages)
 
 
-async def readers(transport: NatsTransport, name: str) -> list[str]:
-    """The consumers of a stream."""
-    return [info.name for info in await stream(transport).consumers_info(name)]
+async def consumer_names(transport: NatsTransport, name: str) -> list[str]:
+    """Return the consumers of a stream."""
+    return [info.name for info in await jetstream(transport).consumers_info(name)]

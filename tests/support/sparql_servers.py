@@ -35,7 +35,7 @@ def oxigraph(folder: Path) -> Iterator[Server]:
         "--bind",
         f"127.0.0.1:{port}",
     ]
-    with _running(command, folder, port):
+    with _run_server(command, folder, port):
         yield Server(f"http://127.0.0.1:{port}/query", f"http://127.0.0.1:{port}/update")
 
 
@@ -52,7 +52,7 @@ def rdflib(folder: Path) -> Iterator[Server]:
         "--port",
         str(port),
     ]
-    with _running(command, folder, port):
+    with _run_server(command, folder, port):
         yield Server(f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/")
 
 
@@ -71,7 +71,7 @@ def _program(name: str) -> str:
 
 
 @contextmanager
-def _running(command: list[str], folder: Path, port: int) -> Iterator[None]:
+def _run_server(command: list[str], folder: Path, port: int) -> Iterator[None]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omoide.core.entry import Entry
-from omoide.stores.records import Link
+from omoide import Entry
+from omoide.stores import Link
 
 
 def naively_stale(entries: Iterable[Entry], links: Iterable[Link], gone: Iterable[str]) -> set[str]:

@@ -19,13 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.stores import ADA, asked, keep, opened, recall
+from tests.support.stores import ADA, keep, open_core, recall_ids, write_request
 
-from omoide import clock
-from omoide.core.entry import RecallRequest, Scope
+from omoide import RecallRequest, Scope, clock
 from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
-from omoide.stores.factory import open_store
-from omoide.stores.records import Document, Link
+from omoide.stores import Document, Link, open_store
 from omoide.stores.sqlite import store as _loaded  # noqa: F401 - while everything may be read
 from omoide.testing import FrozenClock, HashEmbedder
 
@@ -41,11 +39,11 @@ def start(job: str, *args: object, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, **options)
 
 
-def there(place: str, **options: Any) -> Any:
-    """The store at an address, or in the file of a path."""
+def open_at(place: str, **options: Any) -> Any:
+    """Open the store at an address, or in the file of a path."""
     if "://" in place:
         return open_store(place, **OPTIONS, **options).sync
-    return opened("sqlite", Path(place).parent, **OPTIONS, **options)
+    return open_core("sqlite", Path(place).parent, **OPTIONS, **options)
 
 
 # Steps that can be repeated elsewhere: what a step does depends on its number and the seed alone.
@@ -71,7 +69,9 @@ def act(store: Any, chance: random.Random, n: int) -> None:
         case 4:
             keep(store, f"{words} {n}", id=id, supersedes=other)
         case 5:
-            store.write_many([asked(f"{words} {n} {name}", id=name) for name in IDS[n % 4 : n % 4 + 6]])
+            store.write_many(
+                [write_request(f"{words} {n} {name}", id=name) for name in IDS[n % 4 : n % 4 + 6]]
+            )
         case 6:
             store.supersede(id, ADA, reason=words)
         case 7:
@@ -104,7 +104,7 @@ def state(store: Any) -> list[Any]:
 
 def live(path: str, seed: str, first: str, durability: str) -> None:
     """Take step after step, and write a byte after each, until killed."""
-    store = there(path, durability=durability)
+    store = open_at(path, durability=durability)
     n = int(first)
     while True:
         step(store, int(seed), n)
@@ -117,7 +117,7 @@ def live(path: str, seed: str, first: str, durability: str) -> None:
 
 def mix(path: str, name: str, threads: str, seconds: str) -> None:
     """Use one file from several threads at once; print what was done, and any error but a conflict."""
-    store = there(path)
+    store = open_at(path)
     until = time.monotonic() + float(seconds)
     reports: list[dict[str, Any]] = []
 
@@ -129,7 +129,7 @@ def mix(path: str, name: str, threads: str, seconds: str) -> None:
         while time.monotonic() < until:
             n += 1
             try:
-                _mixed(store, chance, f"{name}-{thread}-{n}", report)
+                _mix_once(store, chance, f"{name}-{thread}-{n}", report)
             except Conflict:
                 report["conflicts"] = report.get("conflicts", 0) + 1
             except Exception as error:  # noqa: BLE001 - whatever it is, the test wants to know
@@ -145,7 +145,7 @@ def mix(path: str, name: str, threads: str, seconds: str) -> None:
     sys.stdout.write(json.dumps(reports))
 
 
-def _mixed(store: Any, chance: random.Random, name: str, report: dict[str, Any]) -> None:
+def _mix_once(store: Any, chance: random.Random, name: str, report: dict[str, Any]) -> None:
     match chance.randrange(8):
         case 0 | 1 | 2:
             counter = chance.choice(COUNTERS)
@@ -164,7 +164,7 @@ def _mixed(store: Any, chance: random.Random, name: str, report: dict[str, Any])
                 report["kept"].remove(mine)
                 store.erase(ADA, id=mine)
                 report["erased"].append(mine)
-                assert mine not in recall(store, f"Tea of {mine}.", limit=50)
+                assert mine not in recall_ids(store, f"Tea of {mine}.", limit=50)
         case 6:
             result = store.recall(RecallRequest(agent_id="ada", query="Tea of whom?", limit=10))
             assert all(entry.superseded_by is None for entry in result.entries)
@@ -184,25 +184,25 @@ def _mixed(store: Any, chance: random.Random, name: str, report: dict[str, Any])
 
 def erase(path: str, id: str) -> None:
     """Recall once, wait for a line, erase an entry, and say so."""
-    store = there(path)
-    print(*recall(store, "tea"), flush=True)  # noqa: T201
+    store = open_at(path)
+    print(*recall_ids(store, "tea"), flush=True)  # noqa: T201
     sys.stdin.readline()
     store.erase(ADA, id=id)
     print("done", flush=True)  # noqa: T201
     sys.stdin.readline()
-    print(*recall(store, "tea"), flush=True)  # noqa: T201
+    print(*recall_ids(store, "tea"), flush=True)  # noqa: T201
 
 
 def forget(path: str, id: str) -> None:
     """Forget an entry."""
-    store = there(path)
+    store = open_at(path)
     store.supersede(id, ADA)
     store.close()
 
 
 def fill(path: str, size: str) -> None:
     """Write until the system allows the file to grow no more; print what was acknowledged."""
-    store = there(path)
+    store = open_at(path)
     keep(store, "Here before.", id="before")
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     acknowledged = ["before"]
@@ -217,23 +217,23 @@ def fill(path: str, size: str) -> None:
 
 def protected(path: str) -> None:
     """Open and write as a user who may not; print what was raised."""
-    opened("memory", Path(path).parent, **OPTIONS).write(asked())  # loads the rest
+    open_core("memory", Path(path).parent, **OPTIONS).write(write_request())  # loads the rest
     if os.getuid() == 0:
         os.setuid(65534)
     try:
-        keep(there(path), "Tea.", id="mine")
+        keep(open_at(path), "Tea.", id="mine")
     except StoreFailed as error:
         sys.stdout.write(type(error).__name__)
 
 
 def fork(path: str) -> None:
     """Use a store before and after a fork, in both processes."""
-    store = there(path)
+    store = open_at(path)
     keep(store, "Tea.", id="before")
     child = os.fork()
     keep(store, "Tea.", id="parent" if child else "child")
     if child == 0:
-        os._exit(0 if "before" in recall(store, "tea") else 1)
+        os._exit(0 if "before" in recall_ids(store, "tea") else 1)
     _, status = os.waitpid(child, 0)
     store.close()
     sys.exit(status)

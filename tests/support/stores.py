@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.support.servers import postgres, redis
 
-from omoide.core.entry import Entry, RecallRequest, Scope, WriteRequest
-from omoide.stores.factory import open_store
+from omoide import Entry, RecallRequest, Scope, WriteRequest
+from omoide.stores import open_store
 
 ADA = Scope(agent_id="ada")
 KINDS = ("memory", "sqlite", "redis", "postgres")
@@ -38,15 +38,15 @@ def url(kind: str, folder: Path, name: str = "memory.db") -> str:
     return "memory://" if kind == "memory" else f"sqlite:///{folder / name}"
 
 
-def opened(kind: str, folder: Path, **options: Any) -> Any:
-    """The synchronous core of a store; the caller closes it."""
+def open_core(kind: str, folder: Path, **options: Any) -> Any:
+    """Open the synchronous core of a store; the caller closes it."""
     return open_store(url(kind, folder), **{"embedder": "none", **options}).sync
 
 
 @contextmanager
 def a_store(kind: str, folder: Path, **options: Any) -> Iterator[Any]:
     """The synchronous core of a store, for a block."""
-    store = opened(kind, folder, **options)
+    store = open_core(kind, folder, **options)
     try:
         yield store
     finally:
@@ -58,8 +58,8 @@ def note(content: str = "The kettle is on.", /, **fields: Any) -> Entry:
     return Entry.new({"agent_id": "ada", "content": content, **fields})
 
 
-def asked(content: str = "The kettle is on.", /, **fields: Any) -> WriteRequest:
-    """A request to keep an entry; fields of the request and of the entry may be mixed."""
+def write_request(content: str = "The kettle is on.", /, **fields: Any) -> WriteRequest:
+    """Return a request to keep an entry; fields of the request and of the entry may be mixed."""
     names = ("expected_rev", "idempotency_key", "dedupe", "supersedes")
     own = {name: fields.pop(name) for name in names if name in fields}
     return WriteRequest.new(entry=note(content, **fields), **own)
@@ -67,16 +67,16 @@ def asked(content: str = "The kettle is on.", /, **fields: Any) -> WriteRequest:
 
 def keep(store: Any, content: str = "The kettle is on.", /, **fields: Any) -> Entry:
     """Write an entry; the entry as it is kept."""
-    kept: Entry = store.write(asked(content, **fields)).entry
+    kept: Entry = store.write(write_request(content, **fields)).entry
     return kept
 
 
-def recall(store: Any, query: str = "anything", /, **fields: Any) -> list[str]:
-    """The ids of what Ada recalls, best first."""
+def recall_ids(store: Any, query: str = "anything", /, **fields: Any) -> list[str]:
+    """Return the ids of what Ada recalls, best first."""
     result = store.recall(RecallRequest.new({"agent_id": "ada", "query": query, **fields}))
     return [entry.id for entry in result.entries]
 
 
-def listed(store: Any, scope: Scope = ADA) -> list[str]:
-    """The ids in a scope, oldest first."""
+def list_ids(store: Any, scope: Scope = ADA) -> list[str]:
+    """Return the ids in a scope, oldest first."""
     return [entry.id for entry in store.list_entries(scope)]

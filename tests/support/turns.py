@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.custom_stores import Pocket
+from tests.support.custom_stores import ListStore
 
-from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
-from omoide.stores.factory import open_store
-from omoide.turns.model import Request
-from omoide.turns.prompt import Prompt
-from omoide.turns.spec import AgentSpec
+from omoide import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
+from omoide.stores import open_store
+from omoide.turns import AgentSpec, Prompt, Request
 
 KINDS = ("memory", "sqlite", "own")
 ALEX = "User prefers the name Alex."
@@ -45,7 +43,7 @@ class Talker:
         return [request.prompt for request in self.requests]
 
 
-def wants(*calls: tuple[str, dict[str, Any]], prefix: str = "call_") -> dict[str, Any]:
+def tool_calls(*calls: tuple[str, dict[str, Any]], prefix: str = "call_") -> dict[str, Any]:
     """Return the reply of a model that calls tools; the ids of the calls are call_1, call_2 and so on."""
     asked = [
         {"id": f"{prefix}{at}", "name": name, "params": params} for at, (name, params) in enumerate(calls, 1)
@@ -53,7 +51,7 @@ def wants(*calls: tuple[str, dict[str, Any]], prefix: str = "call_") -> dict[str
     return {"type": "operations", "operations": asked}
 
 
-class Spy(Pocket):
+class Spy(ListStore):
     """A store with only the three required methods, which records its requests, or fails."""
 
     def __init__(self) -> None:
@@ -90,7 +88,7 @@ async def a_store(kind: str, folder: Path) -> AsyncIterator[Any]:
         yield store
 
 
-async def kept(store: Any, agent_id: str = "memory_agent", **scope: Any) -> list[Entry]:
+async def entries_of(store: Any, agent_id: str = "memory_agent", **scope: Any) -> list[Entry]:
     """Return the memories of an agent in a store, oldest first."""
     found: list[Entry] = await store.list_entries(Scope(agent_id=agent_id, **scope))
     return found

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from tests.support.longterm import keep
-from tests.support.memory_tools import ADA, a_spec, asked, declaring, refused, told
-from tests.support.turns import Talker, wants
+from tests.support.memory_tools import ADA, a_spec, agent_with, call_error, call_tool, call_tools
+from tests.support.turns import Talker, tool_calls
 
-from omoide.core.agent import Agent, cmd
-from omoide.core.entry import MEMORY_TYPES
-from omoide.core.state import Context
+from omoide import Agent, Context, cmd
+from omoide.core import MEMORY_TYPES
 from omoide.errors import Invalid, MissingStore, NotFound, WrongType
-from omoide.longterm.relations import RELATIONS
+from omoide.longterm import RELATIONS
 from omoide.sessions import Session
 from omoide.tools import MEMORY_TOOLS, memory_tools
 from omoide.turns import turn
@@ -78,21 +77,21 @@ async def capable(store: Any, agent: Agent, tools: dict[str, dict[str, Any]]) ->
     """Whether the agent may use each of the tools."""
     await keep(store, "one", scope=ADA)
     await keep(store, "two", scope=ADA)
-    answers = await told(store, *tools.items(), agent=agent)
+    answers = await call_tools(store, *tools.items(), agent=agent)
     return ["does not declare" not in answer for answer in answers]
 
 
 @pytest.mark.parametrize(
     ("agent", "reads", "writes"),
     [
-        (declaring(), True, True),
-        (declaring("CanQueryMemory"), True, False),
-        (declaring("CanWriteMemory"), False, True),
-        (declaring("can_query_memory", "can_write_memory"), True, True),
-        (declaring("CanPlan"), False, False),
-        (declaring(actions=["fetch_url"]), False, False),
-        (declaring(actions=[*READING]), True, False),
-        (declaring(actions=[*WRITING]), False, True),
+        (agent_with(), True, True),
+        (agent_with("CanQueryMemory"), True, False),
+        (agent_with("CanWriteMemory"), False, True),
+        (agent_with("can_query_memory", "can_write_memory"), True, True),
+        (agent_with("CanPlan"), False, False),
+        (agent_with(actions=["fetch_url"]), False, False),
+        (agent_with(actions=[*READING]), True, False),
+        (agent_with(actions=[*WRITING]), False, True),
     ],
 )
 async def test_an_identity_that_declares_something_means_it(
@@ -107,13 +106,13 @@ async def test_an_identity_that_declares_something_means_it(
 
 async def test_what_is_missing_is_named(store: Any) -> None:
     """A model that may not use a tool is told which capability it lacks."""
-    words = await refused(store, "recall", agent=declaring("CanPlan"))
+    words = await call_error(store, "recall", agent=agent_with("CanPlan"))
     assert "agent 'ada' does not declare 'CanQueryMemory'" in words
 
 
 async def test_a_plain_context_has_no_memory_to_use() -> None:
     """Outside of a turn a tool says what it lacks, and `cmd` hands it on instead of running it."""
-    agent = declaring()
+    agent = agent_with()
     for tool in memory_tools():
         with pytest.raises(MissingStore):
             await tool(Context(agent), **({**READING, **WRITING}[tool.name]))
@@ -123,7 +122,7 @@ async def test_a_plain_context_has_no_memory_to_use() -> None:
 
 async def test_off_the_record_nothing_is_remembered(store: Any) -> None:
     """A session that is told to leave its memory out of a turn has none for the tools either."""
-    talker = Talker(wants(("remember", {"content": "A secret."})), "Done.")
+    talker = Talker(tool_calls(("remember", {"content": "A secret."})), "Done.")
     session = await Session.start(a_spec(), "conv", store=store, model=talker)
     await session.chat("Between us.", store=None)
     assert "store is missing" in talker.prompts[-1].messages[-1].content
@@ -132,9 +131,9 @@ async def test_off_the_record_nothing_is_remembered(store: Any) -> None:
 
 async def test_tools_work_together_in_one_conversation(store: Any) -> None:
     """What was kept in a turn is found, replaced and reviewed in the next ones."""
-    first = await asked(store, "remember", {"content": "The shop uses MySQL.", "type": "fact"})
-    second = await asked(store, "remember", {"content": "The shop uses Postgres.", "type": "fact"})
+    first = await call_tool(store, "remember", {"content": "The shop uses MySQL.", "type": "fact"})
+    second = await call_tool(store, "remember", {"content": "The shop uses Postgres.", "type": "fact"})
     ids = {"memory_id": first["memory_id"], "replacement_id": second["memory_id"], "reason": "migrated"}
-    await asked(store, "forget", ids)
-    found = await asked(store, "recall", {"query": "Which database does the shop use?"})
+    await call_tool(store, "forget", ids)
+    found = await call_tool(store, "recall", {"query": "Which database does the shop use?"})
     assert [one["content"] for one in found["memories"]] == ["The shop uses Postgres."]

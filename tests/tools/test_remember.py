@@ -9,23 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.longterm import a_store
-from tests.support.memory_tools import ADA, a_spec, asked, declaring, refused, remembered, told
-from tests.support.sessions import Watched
-from tests.support.turns import Spy, Talker, wants
+from tests.support.memory_tools import (
+    ADA,
+    a_spec,
+    agent_with,
+    call_error,
+    call_tool,
+    call_tools,
+    remember_entry,
+)
+from tests.support.sessions import WatchedStore
+from tests.support.turns import Spy, Talker, tool_calls
 
-from omoide import thread
-from omoide.core.entry import MEMORY_TYPES, Scope
+from omoide import Scope, thread
+from omoide.core import MEMORY_TYPES
 from omoide.errors import StoreFailed
-from omoide.longterm.lineage import provenance
+from omoide.longterm import provenance
 from omoide.sessions import Session
 from omoide.tools import memory_tools
-from omoide.turns import turn
-from omoide.turns.controls import TurnContext, TurnRequest
+from omoide.turns import TurnContext, turn
+from omoide.turns.controls import TurnRequest
 
 
 async def test_what_is_remembered_is_kept_before_the_answer(store: Any) -> None:
     """The receipt names a memory that is in the store, with the session and the project of the turn."""
-    talker = Talker(wants(("remember", {"content": " Alex likes tea. ", "rationale": "said so"})), "Done.")
+    talker = Talker(
+        tool_calls(("remember", {"content": " Alex likes tea. ", "rationale": "said so"})), "Done."
+    )
     seen: list[int] = []
 
     async def look(event: Any) -> None:
@@ -65,9 +75,9 @@ async def test_what_is_remembered_is_kept_before_the_answer(store: Any) -> None:
 async def test_every_type_can_be_remembered_and_recalled(type: str) -> None:
     """All 25 types go in and come out again, open questions too."""
     async with a_store("memory") as store:
-        entry = await remembered(store, f"Something of type {type}.", type=type)
+        entry = await remember_entry(store, f"Something of type {type}.", type=type)
         assert entry.type == type
-        (found,) = (await asked(store, "recall", {"type": type}))["memories"]
+        (found,) = (await call_tool(store, "recall", {"type": type}))["memories"]
         assert (found["id"], found["type"]) == (entry.id, type)
 
 
@@ -77,7 +87,7 @@ async def test_every_type_can_be_remembered_and_recalled(type: str) -> None:
 )
 async def test_confidence_is_a_number_or_a_level(store: Any, given: Any, kept: float) -> None:
     """Levels have their numbers, and numbers are kept exactly, brought between 0 and 1."""
-    assert (await remembered(store, "Something.", confidence=given)).confidence == kept
+    assert (await remember_entry(store, "Something.", confidence=given)).confidence == kept
 
 
 @pytest.mark.parametrize(
@@ -100,28 +110,28 @@ async def test_confidence_is_a_number_or_a_level(store: Any, given: Any, kept: f
 )
 async def test_what_cannot_be_kept_is_refused_in_words(store: Any, params: Any, words: str) -> None:
     """A model is told what was wrong and what to do; nothing is kept, and nobody else's name is taken."""
-    assert words in await refused(store, "remember", params)
+    assert words in await call_error(store, "remember", params)
     assert await store.list_entries(Scope()) == []
 
 
 async def test_the_longest_content_is_kept(store: Any) -> None:
     """Exactly 2000 bytes fit, counted after the space around them is gone."""
-    assert len((await remembered(store, " " + "é" * 1_000 + "\n")).content) == 1_000
+    assert len((await remember_entry(store, " " + "é" * 1_000 + "\n")).content) == 1_000
 
 
 async def test_a_repeated_call_is_the_same_memory(store: Any) -> None:
     """After a crash the same call finds the same memory, whatever became of it; other calls make others."""
     call = ("remember", {"content": "Alex likes tea."})
     options: dict[str, Any] = {"session_id": "conv", "request_id": "r1"}
-    first, again = [json.loads((await told(store, call, **options))[0]) for _ in range(2)]
+    first, again = [json.loads((await call_tools(store, call, **options))[0]) for _ in range(2)]
     assert first["memory_id"] == again["memory_id"]
     (entry,) = await store.list_entries(ADA)
     assert entry.rev == 1
     await store.supersede(entry.id, ADA, reason="changed my mind")
-    await told(store, call, **options)
+    await call_tools(store, call, **options)
     assert [one.superseded_reason for one in await store.list_entries(ADA)] == ["changed my mind"]
-    await told(store, ("remember", {"content": "Alex likes milk."}), **options)
-    await told(store, call, session_id="other", request_id="r1")
+    await call_tools(store, ("remember", {"content": "Alex likes milk."}), **options)
+    await call_tools(store, call, session_id="other", request_id="r1")
     contents = sorted(one.content for one in await store.list_entries(ADA))
     assert contents == ["Alex likes milk.", "Alex likes tea.", "Alex likes tea."]
 
@@ -133,8 +143,8 @@ async def test_a_crash_between_keeping_and_saying_so_keeps_one_memory(store: Any
         if name == "append thread" and any(entry["kind"] == "tool_result" for entry in args[0]):
             raise StoreFailed("disk", "is gone", "plug it in")
 
-    talker = Talker(wants(("remember", {"content": "Alex likes tea."})), "Noted.")
-    broken = Watched(store, die)
+    talker = Talker(tool_calls(("remember", {"content": "Alex likes tea."})), "Noted.")
+    broken = WatchedStore(store, die)
     session = await Session.start(a_spec(), "conv", store=broken, model=talker)
     with pytest.raises(StoreFailed):
         await session.chat("I like tea.")
@@ -146,8 +156,8 @@ async def test_a_crash_between_keeping_and_saying_so_keeps_one_memory(store: Any
 
 async def test_what_is_known_already_is_not_kept_twice(store: Any) -> None:
     """The same words in the same place lead to the memory that is there, and the model is told."""
-    first = await remembered(store, "Alex likes tea.")
-    answer = await asked(store, "remember", {"content": "Alex likes tea."})
+    first = await remember_entry(store, "Alex likes tea.")
+    answer = await call_tool(store, "remember", {"content": "Alex likes tea."})
     assert answer["memory_id"] == first.id
     assert "known already" in answer["message"]
     assert len(await store.list_entries(ADA)) == 1
@@ -155,14 +165,14 @@ async def test_what_is_known_already_is_not_kept_twice(store: Any) -> None:
 
 async def test_two_calls_of_one_turn_are_two_memories(store: Any) -> None:
     """Each call of a reply keeps its own memory."""
-    answers = await told(store, *(("remember", {"content": text}) for text in ("One.", "Two.")))
+    answers = await call_tools(store, *(("remember", {"content": text}) for text in ("One.", "Two.")))
     assert len({json.loads(answer)["memory_id"] for answer in answers}) == 2
     assert len(await store.list_entries(ADA)) == 2
 
 
 async def test_a_memory_leads_back_to_what_the_user_said(store: Any) -> None:
     """In a session, the evidence is the message in which it was asked for, and it can be read again."""
-    talker = Talker("Hello.", wants(("remember", {"content": "Alex likes tea."})), "Noted.")
+    talker = Talker("Hello.", tool_calls(("remember", {"content": "Alex likes tea."})), "Noted.")
     session = await Session.start(a_spec(), "conv", store=store, model=talker, project_id="shop")
     await session.chat("Good morning.")
     await session.chat("Remember that I like tea.")
@@ -174,7 +184,7 @@ async def test_a_memory_leads_back_to_what_the_user_said(store: Any) -> None:
 
 async def test_the_evidence_is_of_the_request_and_no_other(store: Any) -> None:
     """Where several requests are in one thread, a memory points at the words of its own."""
-    agent = declaring()
+    agent = agent_with()
     for request in ("r1", "r2"):
         said = {"role": "user", "content": f"Asked by {request}.", "request_id": request}
         agent = thread.append(agent, {"kind": "message", "payload": said})
@@ -189,31 +199,31 @@ async def test_a_store_that_fails_is_not_a_success() -> None:
     """Where the store could not keep it, the model is told so, and no receipt is made up."""
     spy = Spy()
     spy.write_fails = StoreFailed("spy", "is full", "make room")
-    words = await refused(spy, "remember", {"content": "Something."})
+    words = await call_error(spy, "remember", {"content": "Something."})
     assert "is full; make room" in words
 
 
 async def test_without_a_store_or_a_memory_the_model_is_told() -> None:
     """A turn without a store, and an agent without a memory, have nothing to remember in."""
-    assert "store" in await refused(None, "remember", {"content": "x"})
+    assert "store" in await call_error(None, "remember", {"content": "x"})
     spec = a_spec(memory=None)
-    assert "is off" in await refused(Spy(), "remember", {"content": "x"}, spec=spec)
+    assert "is off" in await call_error(Spy(), "remember", {"content": "x"}, spec=spec)
 
 
 async def test_a_small_store_is_enough_to_remember() -> None:
     """A store with three methods keeps what is remembered and finds it by words."""
     spy = Spy()
-    await told(spy, ("remember", {"content": "Alex likes tea.", "key": "drink"}))
+    await call_tools(spy, ("remember", {"content": "Alex likes tea.", "key": "drink"}))
     assert [entry.content for entry in spy.kept] == ["Alex likes tea."]
-    found = await asked(spy, "recall", {"query": "What does Alex like?"})
+    found = await call_tool(spy, "recall", {"query": "What does Alex like?"})
     assert found["count"] == 1
-    assert "SupportsQuery" in await refused(spy, "recall")
+    assert "SupportsQuery" in await call_error(spy, "recall")
 
 
 async def test_a_contradiction_is_kept_linked_and_told(store: Any) -> None:
     """Leniently, both memories stay, related to each other, and the model learns of it."""
-    first = await remembered(store, "Use Postgres.", type="decision", key="database", project_id="shop")
-    answer = await asked(
+    first = await remember_entry(store, "Use Postgres.", type="decision", key="database", project_id="shop")
+    answer = await call_tool(
         store,
         "remember",
         {"content": "Use MySQL.", "type": "decision", "key": "database"},
@@ -231,14 +241,14 @@ async def test_strict_tools_refuse_what_contradicts_or_is_incomplete(store: Any)
     where: dict[str, Any] = {"spec": spec, "project_id": "shop", "session_id": "conv"}
     decision = {"content": "Use Postgres.", "type": "decision", "key": "database", "rationale": "pgvector"}
     bare = {**decision, "rationale": " "}
-    assert "lacks rationale" in await refused(store, "remember", bare, **where)
-    assert "lacks project_id" in await refused(store, "remember", decision, spec=spec, session_id="conv")
+    assert "lacks rationale" in await call_error(store, "remember", bare, **where)
+    assert "lacks project_id" in await call_error(store, "remember", decision, spec=spec, session_id="conv")
     assert await store.list_entries(Scope()) == []
-    kept = await asked(store, "remember", decision, **where)
+    kept = await call_tool(store, "remember", decision, **where)
     other = {**decision, "content": "Use MySQL."}
-    assert f"contradicts '{kept['memory_id']}'" in await refused(store, "remember", other, **where)
+    assert f"contradicts '{kept['memory_id']}'" in await call_error(store, "remember", other, **where)
     assert len(await store.list_entries(Scope())) == 1
-    task = await asked(store, "remember", {"content": "Set up Postgres.", "type": "task"}, **where)
+    task = await call_tool(store, "remember", {"content": "Set up Postgres.", "type": "task"}, **where)
     assert (await store.get(task["memory_id"], ADA)).metadata["assigned_to"] == "ada"
 
 
@@ -253,10 +263,10 @@ async def test_words_and_figures_come_back_as_they_went_in(
     """Whatever a model says, it is refused, or comes back from recall exactly as it was said."""
     async with a_store("memory") as store:
         params = {"content": content, "type": type, "confidence": confidence}
-        (answer,) = await told(store, ("remember", params))
+        (answer,) = await call_tools(store, ("remember", params))
         if not content.strip():
             assert await store.list_entries(Scope()) == []
             return
         assert json.loads(answer)["remembered"]
-        (found,) = (await asked(store, "recall", {"min_confidence": 0}))["memories"]
+        (found,) = (await call_tool(store, "recall", {"min_confidence": 0}))["memories"]
         assert (found["content"], found["type"], found["confidence"]) == (content.strip(), type, confidence)

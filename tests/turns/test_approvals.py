@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.turns import Talker, a_spec, wants
+from tests.support.turns import Talker, a_spec, tool_calls
 
-from omoide.core.action import action
+from omoide import action
 from omoide.errors import Blocked, Invalid, ReviewNeeded, TurnFailed
-from omoide.turns import Snapshot, chat, turn
-from omoide.turns.controls import Control, Decision, Interrupt, Refuse, Rewrite
+from omoide.turns import Control, Decision, Interrupt, Refuse, Rewrite, Snapshot, chat, turn
 
 APPROVE = Decision(verdict="approve")
 BOUNDARIES = ("input", "tool", "output")
@@ -72,7 +71,7 @@ class Bank:
 
     async def waiting(self, at: str, *controls: Control, **options: Any) -> Any:
         """A turn that waits at a boundary."""
-        replies = ("Draft.",) if at == "output" else (wants(("pay", {"sum": 5})), "Paid.")
+        replies = ("Draft.",) if at == "output" else (tool_calls(("pay", {"sum": 5})), "Paid.")
         asks = Says(at, lambda subject: Interrupt("Sure?"))
         result = await self.turn("Pay five.", *replies, controls=[*controls, asks], **options)
         assert (result.status, [one.boundary for one in result.reviews], self.paid) == ("waiting", [at], [])
@@ -112,7 +111,9 @@ async def test_a_turn_goes_on_only_under_the_controls_it_began_with(at: str) -> 
 async def test_a_tool_that_no_longer_needs_approval_still_waits_for_it() -> None:
     """A spec that asks for no approval any more does not approve what was asked before."""
     bank = Bank()
-    waits = await bank.turn("Pay five.", wants(("pay", {"sum": 5})), spec=bank.spec.replace(approve=("pay",)))
+    waits = await bank.turn(
+        "Pay five.", tool_calls(("pay", {"sum": 5})), spec=bank.spec.replace(approve=("pay",))
+    )
     again = await bank.turn(waits.snapshot, "Paid.")
     assert (again.status, bank.paid) == ("waiting", [])
 
@@ -198,7 +199,7 @@ async def test_what_was_approved_runs_once_beside_what_nobody_was_asked_about() 
     """Of two calls one waits; after the yes both run once, each with what it was to run with."""
     bank = Bank()
     asks = Says("tool", lambda call: Interrupt("Sure?") if call.params["sum"] > 10 else None)
-    both = wants(("pay", {"sum": 1}), ("pay", {"sum": 100}))
+    both = tool_calls(("pay", {"sum": 1}), ("pay", {"sum": 100}))
     waits = await bank.turn("Pay both.", both, controls=[asks])
     assert (waits.status, bank.paid) == ("waiting", [])
     done = await bank.turn(waits.snapshot, "Paid.", decisions={waits.reviews[0].id: APPROVE})

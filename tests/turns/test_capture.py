@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, kinds_of, wants
+from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, entries_of, kinds_of, tool_calls
 
-from omoide import turns
-from omoide.core.action import action
+from omoide import action, turns
 from omoide.errors import OmoideError
 from omoide.turns import Exchange, turn, write
 
@@ -29,7 +28,7 @@ async def test_a_conversation_is_captured(kind: str, tmp_path: Path) -> None:
         result = await turn(
             a_spec(memory=CONVERSATION), "hello", model=Talker("Hi."), store=store, request_id="req_1"
         )
-        entries = await kept(store)
+        entries = await entries_of(store)
         assert [entry.content for entry in entries] == ["User: hello\nAssistant: Hi."]
         assert entries[0].metadata == {
             "class": "episodic",
@@ -85,14 +84,14 @@ async def test_only_success_is_captured(trouble: Any) -> None:
     with pytest.raises(OmoideError):
         await turn(spec, "hello", model=Talker(trouble), store=store)
     with pytest.raises(OmoideError):
-        await turn(spec, "hello", model=Talker(wants(("note", {"text": "a"})), trouble), store=store)
+        await turn(spec, "hello", model=Talker(tool_calls(("note", {"text": "a"})), trouble), store=store)
     assert (store.writes, store.kept) == ([], [])
 
 
 async def test_a_turn_with_tools_is_captured_once_and_at_the_end() -> None:
     """Rounds in between are not captured; the entry holds the input and the final answer only."""
     store, spec = Spy(), a_spec(memory=CONVERSATION, tools=[note])
-    talker = Talker({**wants(("note", {"text": "a"})), "content": "One moment."}, "Done.")
+    talker = Talker({**tool_calls(("note", {"text": "a"})), "content": "One moment."}, "Done.")
     await turn(spec, "hello", model=talker, store=store)
     assert [entry.content for entry in store.kept] == ["User: hello\nAssistant: Done."]
 
@@ -112,7 +111,7 @@ async def test_a_request_is_captured_once_however_often_it_is_asked(kind: str, t
         assert ids == {again.entry.id}
         other = await turn(spec, "hello", model=Talker("Bye."), store=store, request_id="req_1")
         assert (other.content, other.memory, len(other.notices)) == ("Bye.", None, 1)
-        assert [entry.content for entry in await kept(store)] == ["User: hello\nAssistant: Hi."]
+        assert [entry.content for entry in await entries_of(store)] == ["User: hello\nAssistant: Hi."]
 
 
 async def test_the_id_of_a_capture_depends_on_who_where_and_what() -> None:

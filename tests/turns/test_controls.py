@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, tool_calls
 
-from omoide import directives
-from omoide.core.action import action
+from omoide import action, directives
 from omoide.errors import Blocked, Invalid, OmoideError, ReviewNeeded
-from omoide.turns import Snapshot, chat, turn, write
-from omoide.turns.controls import Control, Decision, Interrupt, Refuse, Rewrite
+from omoide.turns import Control, Decision, Interrupt, Refuse, Rewrite, Snapshot, chat, turn, write
 
 CONVERSATION = {"capture": "conversation"}
 APPROVE = Decision(verdict="approve")
@@ -54,7 +52,7 @@ class Shop:
             return f"sold {item}"
 
         self.store = Spy()
-        self.talker = Talker(*(replies or (wants(("sell", {"item": "tea"})), "Sold.")))
+        self.talker = Talker(*(replies or (tool_calls(("sell", {"item": "tea"})), "Sold.")))
         self.spec = a_spec(**{"memory": CONVERSATION, "tools": [sell], **fields})
 
     async def turn(self, input: Any = "One tea.", **options: Any) -> Any:
@@ -176,7 +174,7 @@ async def test_a_tool_waits_for_approval() -> None:
 @pytest.mark.parametrize("call", [("sell", {"item": 7}), ("sell", {}), ("give_away", {})])
 async def test_nobody_is_asked_about_a_call_that_cannot_run(call: Any) -> None:
     """A call that is wrong in itself is answered at once, and no control and no person is bothered."""
-    shop, control = Shop(wants(call), "Sorry.", approve=["sell"]), Says(tool=Interrupt("May it?"))
+    shop, control = Shop(tool_calls(call), "Sorry.", approve=["sell"]), Says(tool=Interrupt("May it?"))
     result = await shop.turn(controls=[control])
     assert (result.status, result.content, shop.sold) == ("finished", "Sorry.", [])
     assert "tool" not in {boundary for boundary, _ in control.seen}
@@ -203,7 +201,7 @@ async def test_a_settled_tool_does_not_run_either() -> None:
 
 async def test_a_turn_waits_until_everything_is_decided() -> None:
     """With one of two reviews decided the turn waits for the other, and nothing runs twice."""
-    shop = Shop(wants(("sell", {"item": "tea"}), ("sell", {"item": "milk"})), "Sold.", approve=["sell"])
+    shop = Shop(tool_calls(("sell", {"item": "tea"}), ("sell", {"item": "milk"})), "Sold.", approve=["sell"])
     waiting = await shop.turn()
     first, second = waiting.reviews
     still = await shop.turn(waiting.snapshot, decisions={first.id: APPROVE})
@@ -358,7 +356,7 @@ async def test_a_pure_action_counts_once_however_often_the_turn_sleeps() -> None
 
     shop = Shop()
     spec = a_spec(tools=[count, *shop.spec.actions], approve=["sell"], memory=None)
-    talker = Talker(wants(("count", {})), wants(("sell", {"item": "tea"}), ("count", {})), "Done.")
+    talker = Talker(tool_calls(("count", {})), tool_calls(("sell", {"item": "tea"}), ("count", {})), "Done.")
     result: Any = await turn(spec, "hello", model=talker)
     for _ in range(2):
         assert (result.status, result.agent.state["count"], len(result.directives)) == ("waiting", 1, 1)
@@ -372,7 +370,10 @@ async def test_a_pure_action_counts_once_however_often_the_turn_sleeps() -> None
 async def test_a_usage_is_counted_once_however_often_the_turn_sleeps() -> None:
     """The tokens of replies before and after a pause are added up, also those of an answer that waited."""
     usage = {"input_tokens": 10, "output_tokens": 2, "requests": 1}
-    replies = ({**wants(("sell", {"item": "tea"})), "usage": usage}, {"content": "Sold.", "usage": usage})
+    replies = (
+        {**tool_calls(("sell", {"item": "tea"})), "usage": usage},
+        {"content": "Sold.", "usage": usage},
+    )
     shop, control = Shop(*replies, approve=["sell"]), Says(output=Interrupt("Send it?"))
     result = await shop.turn(controls=[control])
     decisions: dict[str, Decision] = {}
@@ -392,7 +393,7 @@ async def test_secrets_do_not_sleep() -> None:
         seen.append(ctx.secrets.get("key"))
         return "paid"
 
-    talker = Talker(wants(("pay", {})), "Paid.")
+    talker = Talker(tool_calls(("pay", {})), "Paid.")
     spec = a_spec(tools=[pay], approve=["pay"], memory=None)
     context = {"locale": "fr", "api_key": "sk-hunter2hunter2hunter2hunter2"}
     waiting: Any = await turn(spec, "Pay.", model=talker, secrets={"key": "hunter2"}, context=context)

@@ -7,16 +7,15 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.turns import ALEX, Spy, Talker, a_spec, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, tool_calls
 
-from omoide import directives
-from omoide.core.action import action
-from omoide.core.signal import Signal
+from omoide import Signal, action, directives
 from omoide.errors import Busy, Invalid, ModelFailed, ModelTimedOut
-from omoide.stores.factory import open_store
-from omoide.stores.records import Access
+from omoide.stores import Access, open_store
 from omoide.turns import (
+    Control,
     Exchange,
+    Interrupt,
     Message,
     Preflight,
     TurnResult,
@@ -26,7 +25,6 @@ from omoide.turns import (
     turn,
     write,
 )
-from omoide.turns.controls import Control, Interrupt
 
 CONVERSATION = {"capture": "conversation"}
 
@@ -75,7 +73,7 @@ async def test_an_error_among_parallel_tools_keeps_its_cause() -> None:
         if event.kind == "tool_started":
             raise Busy("store", "is held", "try again") from first
 
-    talker = Talker(wants(("look", {}), ("look", {})))
+    talker = Talker(tool_calls(("look", {}), ("look", {})))
     with pytest.raises(Busy) as failed:
         await turn(a_spec(memory=None, tools=[look]), "hello", model=talker, on_event=listen)
     assert failed.value.__cause__ is first
@@ -188,7 +186,7 @@ async def test_a_listener_that_fails_after_the_answer_does_not_undo_it() -> None
 
 async def test_text_says_in_which_round_it_was_said() -> None:
     """Words beside a tool's call and words of the answer can be told apart while they come."""
-    before = {**wants(("look", {})), "content": "Let me look. "}
+    before = {**tool_calls(("look", {})), "content": "Let me look. "}
     async with stream(
         a_spec(memory=None, tools=[look]), "hello", model=Talker(before, "It is 3.")
     ) as running:
@@ -231,7 +229,7 @@ async def test_a_result_can_be_written_and_read(tmp_path: Any) -> None:
         result = await turn(
             spec,
             "Who am I?",
-            model=Talker(wants(("announce", {}), ("look", {})), "Alex."),
+            model=Talker(tool_calls(("announce", {}), ("look", {})), "Alex."),
             store=store,
             session_id="s1",
             context={"day": "Monday"},
@@ -243,7 +241,7 @@ async def test_a_result_can_be_written_and_read(tmp_path: Any) -> None:
 async def test_a_result_that_waits_can_be_written_and_read() -> None:
     """With its reviews and its snapshot, from which the turn can go on."""
     spec = a_spec(memory=None, tools=[announce, look], approve=["look"])
-    wish = wants(("announce", {}), ("look", {}))
+    wish = tool_calls(("announce", {}), ("look", {}))
     result = await turn(spec, "hello", model=Talker(wish, "Done."))
     read = TurnResult.from_json(result.to_json())
     assert (read.status, read.reviews, read.snapshot) == ("waiting", result.reviews, result.snapshot)

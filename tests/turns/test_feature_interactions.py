@@ -7,18 +7,29 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.turns import Spy, Talker, a_spec, system_of, wants
+from tests.support.turns import Spy, Talker, a_spec, system_of, tool_calls
 
-from omoide.core.action import action
+from omoide import action
 from omoide.errors import Invalid, InvalidDefinition, ModelMisbehaved, OverBudget
-from omoide.stores.factory import open_store
-from omoide.turns import Exchange, Message, Snapshot, capture_turn, preflight, turn, write
-from omoide.turns.controls import Control, Decision, Interrupt, Rewrite
+from omoide.stores import open_store
+from omoide.turns import (
+    Control,
+    Decision,
+    Exchange,
+    Interrupt,
+    Message,
+    Rewrite,
+    Snapshot,
+    capture_turn,
+    preflight,
+    turn,
+    write,
+)
 
 APPROVE = Decision(verdict="approve")
 
 
-def said_in(prompt: Any) -> list[str]:
+def conversation_in(prompt: Any) -> list[str]:
     """The conversation that a model was shown, without the system's words."""
     return [f"{one.role}: {one.content}" for one in prompt.messages if one.role != "system"]
 
@@ -45,7 +56,7 @@ class Three:
 
     async def wait(self) -> Any:
         """A turn that waits for all three."""
-        return await turn(self.spec, "go", model=Talker(wants(("a", {}), ("b", {}), ("c", {}))))
+        return await turn(self.spec, "go", model=Talker(tool_calls(("a", {}), ("b", {}), ("c", {}))))
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3)))[::2])
@@ -98,9 +109,9 @@ async def test_a_settled_action_is_not_computed_from_a_snapshot(verdict: str) ->
         return {"n": ctx.state.get("n", 0) + 1}
 
     spec = a_spec(memory=None, tools=[bump], approve=["bump"])
-    waits: Any = await turn(spec, "go", model=Talker(wants(("bump", {}))))
+    waits: Any = await turn(spec, "go", model=Talker(tool_calls(("bump", {}))))
     first = Decision(verdict=verdict, result="not done" if verdict == "settle" else None)
-    again = Talker(wants(("bump", {}), prefix="more_"))
+    again = Talker(tool_calls(("bump", {}), prefix="more_"))
     waits = await turn(spec, waits.snapshot, model=again, decisions={waits.reviews[0].id: first})
     decisions = {waits.reviews[0].id: Decision(verdict="settle", result="not done")}
     done = await turn(spec, waits.snapshot, model=Talker("Done."), decisions=decisions)
@@ -190,7 +201,7 @@ async def test_an_agent_brings_its_conversation_along(verb: Any) -> None:
     spec = a_spec(memory=None)
     first = await turn(spec, "I am Bob.", model=Talker("Hello, Bob."))
     again = await verb(spec, "Who am I?", model=Talker("Bob."), agent=first.agent)
-    assert said_in(again.prompt) == ["user: I am Bob.", "assistant: Hello, Bob.", "user: Who am I?"]
+    assert conversation_in(again.prompt) == ["user: I am Bob.", "assistant: Hello, Bob.", "user: Who am I?"]
 
 
 async def test_a_conversation_goes_on_over_several_turns_and_a_pause() -> None:
@@ -204,7 +215,7 @@ async def test_a_conversation_goes_on_over_several_turns_and_a_pause() -> None:
     last = await turn(spec, "three", model=Talker("THREE"), agent=agent)
     assert last.prompt is not None
     talk = ["user: one", "assistant: ONE", "user: two", "assistant: TWO", "user: three"]
-    assert said_in(last.prompt) == talk
+    assert conversation_in(last.prompt) == talk
 
 
 @pytest.mark.parametrize("verb", [turn, preflight])
@@ -214,7 +225,7 @@ async def test_a_history_that_is_given_stands_for_the_agents_own(verb: Any) -> N
     first = await turn(spec, "I am Bob.", model=Talker("Hello, Bob."))
     history: Any = [{"role": "user", "content": "I am Ann."}, {"role": "assistant", "content": "Hello, Ann."}]
     again = await verb(spec, "Who am I?", model=Talker("Ann."), agent=first.agent, history=history)
-    assert said_in(again.prompt) == ["user: I am Ann.", "assistant: Hello, Ann.", "user: Who am I?"]
+    assert conversation_in(again.prompt) == ["user: I am Ann.", "assistant: Hello, Ann.", "user: Who am I?"]
 
 
 @pytest.mark.parametrize(
@@ -292,4 +303,4 @@ async def test_memories_and_the_conversation_of_an_agent_do_not_repeat_each_othe
         again = await turn(spec, "Am I Bob?", model=Talker("Yes."), store=store, agent=first.agent)
     assert again.prompt is not None
     assert "Hello, Bob." not in system_of(again.prompt)
-    assert said_in(again.prompt)[:2] == ["user: I am Bob.", "assistant: Hello, Bob."]
+    assert conversation_in(again.prompt)[:2] == ["user: I am Bob.", "assistant: Hello, Bob."]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import json_data, text
 
-from omoide.core.schema import Schema
+from omoide.core import Schema
 from omoide.errors import Invalid, InvalidDefinition
 from omoide.turns.json_schema import type_from_schema
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.support.strategies import maps, names
 
 from omoide.errors import Invalid, InvalidRecord, WrongType
-from omoide.turns.spec import Limits, MemoryPolicy, Window, as_policy
+from omoide.turns import Limits, MemoryPolicy, Window
+from omoide.turns.spec import as_policy
 
 DEFAULTS = {
     "enabled": True,

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.http_model import Answer, asking, failing, serving
+from tests.support.http_model import Answer, error_answer, make_request, serve_model
 
 from omoide.errors import (
     Invalid,
@@ -21,8 +21,8 @@ from omoide.errors import (
     ModelUnreachable,
 )
 from omoide.testing import ScriptedModel, eventually
-from omoide.turns.model import FunctionModel, Model, Reply, Request, SupportsStreaming, backoff, call_model
-from omoide.turns.provider import ProviderModel
+from omoide.turns import Model, ProviderModel, Reply, Request, SupportsStreaming
+from omoide.turns.model import FunctionModel, backoff, call_model
 
 
 class Naps:
@@ -40,9 +40,9 @@ def busy(retry_after: float | None = None) -> ModelOverloaded:
     return ModelOverloaded("m", "is busy", "try again later", retry_after=retry_after)
 
 
-async def asked(model: Model, naps: Naps | None = None, **options: Any) -> Reply:
+async def call_with_retries(model: Model, naps: Naps | None = None, **options: Any) -> Reply:
     given = {"retries": 2, "timeout_ms": 5_000, **options}
-    return await call_model(model, asking(), sleep=naps or Naps(), **given)
+    return await call_model(model, make_request(), sleep=naps or Naps(), **given)
 
 
 async def never(request: Request) -> str:
@@ -59,7 +59,7 @@ async def test_what_may_be_better_later_is_tried_again() -> None:
     async def on_retry(error: ModelFailed, number: int, wait: float) -> None:
         told.append((type(error).__name__, number, wait))
 
-    assert (await asked(model, naps, on_retry=on_retry)).content == "Hi."
+    assert (await call_with_retries(model, naps, on_retry=on_retry)).content == "Hi."
     assert told == [("ModelOverloaded", 1, naps.seconds[0]), ("ModelUnreachable", 2, naps.seconds[1])]
     assert 0.25 <= naps.seconds[0] <= 0.5 <= naps.seconds[1] <= 1.0
 
@@ -69,7 +69,7 @@ async def test_the_last_error_is_raised(retries: int) -> None:
     """After so many retries the error is raised as it is."""
     model = ScriptedModel(busy(), repeat=True)
     with pytest.raises(ModelOverloaded, match="is busy"):
-        await asked(model, retries=retries)
+        await call_with_retries(model, retries=retries)
     assert len(model.requests) == retries + 1
 
 
@@ -78,7 +78,7 @@ async def test_what_stays_wrong_is_not_tried_again() -> None:
     for error in (ModelRefused("m", "says no", "ask others"), Invalid("base_url", "is wrong", "correct it")):
         model = ScriptedModel(error, "Hi.")
         with pytest.raises(type(error)) as caught:
-            await asked(model)
+            await call_with_retries(model)
         assert caught.value is error
         assert len(model.requests) == 1
 
@@ -86,7 +86,7 @@ async def test_what_stays_wrong_is_not_tried_again() -> None:
 async def test_a_foreign_error_becomes_ours() -> None:
     """Whatever else a model raises is a `ModelFailed` that holds it as its cause."""
     with pytest.raises(ModelFailed, match=r"model 'scripted' failed \(KeyError: 'city'\)") as caught:
-        await asked(ScriptedModel(KeyError("city")))
+        await call_with_retries(ScriptedModel(KeyError("city")))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -101,12 +101,12 @@ def test_waits_grow_up_to_eight_seconds() -> None:
 async def test_a_provider_says_how_long_to_wait() -> None:
     """Its wait holds where it is longer than ours, up to a minute; if it wants more, it is an error."""
     naps = Naps()
-    await asked(ScriptedModel(busy(60.0), busy(0.0), "Hi."), naps)
+    await call_with_retries(ScriptedModel(busy(60.0), busy(0.0), "Hi."), naps)
     assert naps.seconds[0] == 60.0
     assert naps.seconds[1] >= 0.5
     model = ScriptedModel(busy(60.5), "Hi.")
     with pytest.raises(ModelOverloaded):
-        await asked(model, naps)
+        await call_with_retries(model, naps)
     assert (len(model.requests), len(naps.seconds)) == (1, 2)
 
 
@@ -115,9 +115,9 @@ async def test_a_model_that_is_silent_times_out(streaming: bool) -> None:
     """Each attempt has its own time, and running out of it may be tried again."""
     model = ScriptedModel(never, "Hi.")
     options: dict[str, Any] = {"timeout_ms": 20, "on_text": (lambda piece: None) if streaming else None}
-    assert (await asked(model, **options)).content == "Hi."
+    assert (await call_with_retries(model, **options)).content == "Hi."
     with pytest.raises(ModelTimedOut, match=r"no answer within 0\.02 s"):
-        await asked(ScriptedModel(never), retries=0, **options)
+        await call_with_retries(ScriptedModel(never), retries=0, **options)
 
 
 async def test_being_cancelled_is_no_error_of_the_model() -> None:
@@ -127,7 +127,7 @@ async def test_being_cancelled_is_no_error_of_the_model() -> None:
 
             async def asks(model: ScriptedModel = model) -> None:
                 await call_model(
-                    model, asking(), retries=9, timeout_ms=60_000, sleep=lambda _: anyio.sleep_forever()
+                    model, make_request(), retries=9, timeout_ms=60_000, sleep=lambda _: anyio.sleep_forever()
                 )
                 pytest.fail("it was cancelled")
 
@@ -146,7 +146,7 @@ async def test_text_is_given_away_in_pieces() -> None:
 
     for take in (plain.append, later):
         assert (
-            await asked(ScriptedModel("Hello, old friend."), on_text=take)
+            await call_with_retries(ScriptedModel("Hello, old friend."), on_text=take)
         ).content == "Hello, old friend."
     assert plain == waiting == ["Hello, ", "old ", "friend."]
 
@@ -154,8 +154,8 @@ async def test_text_is_given_away_in_pieces() -> None:
 async def test_text_of_a_model_that_does_not_stream_is_one_piece() -> None:
     """Whoever waits for text gets all of it at once, and none where there is none."""
     taken = list[str]()
-    await asked(FunctionModel(lambda request, journal: "Hello there."), on_text=taken.append)
-    await asked(FunctionModel(lambda request, journal: ""), on_text=taken.append)
+    await call_with_retries(FunctionModel(lambda request, journal: "Hello there."), on_text=taken.append)
+    await call_with_retries(FunctionModel(lambda request, journal: ""), on_text=taken.append)
     assert taken == ["Hello there."]
 
 
@@ -188,7 +188,7 @@ async def test_text_that_was_given_away_is_not_repeated() -> None:
     early, late = Breaking("", busy()), Breaking("Hello", busy())
     for model, streams in ((early, 3), (late, 1)):
         with pytest.raises(ModelOverloaded):
-            await asked(model, on_text=taken.append)
+            await call_with_retries(model, on_text=taken.append)
         assert (model.streams, model.closed) == (streams, streams)
     assert taken == ["Hello"]
 
@@ -196,9 +196,9 @@ async def test_text_that_was_given_away_is_not_repeated() -> None:
 async def test_a_stream_has_to_end_with_its_reply() -> None:
     """A stream without a reply makes no sense, and neither does an answer that is none."""
     with pytest.raises(ModelMisbehaved, match="'breaking' ended without its whole answer"):
-        await asked(Breaking("Hello"), on_text=lambda piece: None)
+        await call_with_retries(Breaking("Hello"), on_text=lambda piece: None)
     with pytest.raises(ModelMisbehaved):
-        await asked(Breaking(), on_text=lambda piece: None)
+        await call_with_retries(Breaking(), on_text=lambda piece: None)
 
 
 async def test_whoever_takes_the_text_may_take_their_time() -> None:
@@ -209,7 +209,7 @@ async def test_whoever_takes_the_text_may_take_their_time() -> None:
         deadlines.append(anyio.current_effective_deadline())
 
     model = ScriptedModel("one two")
-    await asked(model, on_text=take)
+    await call_with_retries(model, on_text=take)
     assert deadlines == [math.inf, math.inf]
 
 
@@ -221,19 +221,19 @@ async def test_an_error_of_whoever_takes_the_text_is_theirs() -> None:
         raise LookupError(piece)
 
     with pytest.raises(LookupError, match="Hello"):
-        await asked(model, on_text=take)
+        await call_with_retries(model, on_text=take)
     assert (model.streams, model.closed) == (1, 1)
 
 
 async def test_the_server_sees_each_attempt_once() -> None:
     """Over HTTP there are as many requests as attempts: nobody below tries again in secret."""
     naps = Naps()
-    with serving(failing(500), failing(429, retry_after="2"), "Hi.") as site:
+    with serve_model(error_answer(500), error_answer(429, retry_after="2"), "Hi.") as site:
         model = ProviderModel("openai-chat:local", base_url=site.url)
-        assert (await asked(model, naps)).content == "Hi."
+        assert (await call_with_retries(model, naps)).content == "Hi."
         assert len(site.requests) == 3
         with pytest.raises(ModelOverloaded):
-            await asked(model, retries=2)
+            await call_with_retries(model, retries=2)
         assert len(site.requests) == 6
     assert naps.seconds[1] == 2.0
 
@@ -242,13 +242,13 @@ async def test_a_server_that_hangs_times_out() -> None:
     """A server that says nothing, or nothing more, is a model that took too long."""
     taken = list[str]()
     silent = Answer(hang=True)
-    with serving(silent, Answer(content="one two", cut=2, hang=True), "Hi.") as site:
+    with serve_model(silent, Answer(content="one two", cut=2, hang=True), "Hi.") as site:
         model = ProviderModel("openai-chat:local", base_url=site.url)
         with pytest.raises(ModelTimedOut):
-            await asked(model, retries=0, timeout_ms=300)
+            await call_with_retries(model, retries=0, timeout_ms=300)
         with pytest.raises(ModelTimedOut):
-            await asked(model, retries=1, timeout_ms=2_000, on_text=taken.append)
-        assert (await asked(model)).content == "Hi."
+            await call_with_retries(model, retries=1, timeout_ms=2_000, on_text=taken.append)
+        assert (await call_with_retries(model)).content == "Hi."
     assert taken == ["one"]
 
 
@@ -262,18 +262,18 @@ async def test_a_scripted_model_gives_its_replies_in_turn() -> None:
     model = ScriptedModel("one", Reply(content="two"), wants, lambda request: "four", later, TimeoutError)
     assert isinstance(model, Model)
     assert isinstance(model, SupportsStreaming)
-    said = [await model.complete(asking()) for _ in range(5)]
+    said = [await model.complete(make_request()) for _ in range(5)]
     assert [reply.content for reply in said] == ["one", "two", "", "four", "greeter"]
     assert said[2].calls[0].name == "weather"
     with pytest.raises(TimeoutError):
-        await model.complete(asking())
+        await model.complete(make_request())
     with pytest.raises(ModelFailed, match="was asked 7 times and has 6 replies"):
-        await model.complete(asking())
+        await model.complete(make_request())
     assert len(model.requests) == 7
     again = ScriptedModel("a", "b", repeat=True)
-    assert [(await again.complete(asking())).content for _ in range(3)] == ["a", "b", "a"]
+    assert [(await again.complete(make_request())).content for _ in range(3)] == ["a", "b", "a"]
     with pytest.raises(ModelFailed):
-        await ScriptedModel(repeat=True).complete(asking())
+        await ScriptedModel(repeat=True).complete(make_request())
 
 
 async def test_being_cancelled_between_two_pieces_closes_the_connection() -> None:
@@ -284,10 +284,10 @@ async def test_being_cancelled_between_two_pieces_closes_the_connection() -> Non
         started.set()
         await anyio.sleep_forever()
 
-    with serving(Answer(content="one two", cut=2, hang=True)) as site:
+    with serve_model(Answer(content="one two", cut=2, hang=True)) as site:
         model = ProviderModel("openai-chat:local", base_url=site.url)
         async with anyio.create_task_group() as group:
-            group.start_soon(partial(asked, model, on_text=take))
+            group.start_soon(partial(call_with_retries, model, on_text=take))
             await started.wait()
             group.cancel_scope.cancel()
         await eventually(lambda: site.open == 0)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, kinds_of, system_of
+from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, entries_of, kinds_of, system_of
 
-from omoide import turns
-from omoide.core.action import action
+from omoide import action, turns
 from omoide.errors import NotFound, OmoideError
 from omoide.turns import Message, preflight, turn, write
 
@@ -26,10 +25,10 @@ async def test_a_preflight_shows_the_prompt_and_changes_nothing(kind: str, tmp_p
     spec = a_spec(memory={"scope": "session", "capture": "conversation"}, tools=[explode])
     async with a_store(kind, tmp_path) as store:
         await write(spec, ALEX, store=store, session_id="conv-1")
-        before = await kept(store)
+        before = await entries_of(store)
         seen = await preflight(spec, "hello", store=store, session_id="conv-1")
         assert "prefers the name Alex" in system_of(seen.prompt)
-        assert await kept(store) == before
+        assert await entries_of(store) == before
         talker = Talker()
         await turn(spec, "hello", model=talker, store=store, session_id="conv-1")
         assert talker.prompts[0] == seen.prompt

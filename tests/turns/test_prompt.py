@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.turns import ALEX, INSTRUCTIONS, Spy, Talker, a_spec, kinds_of, system_of, text_of, wants
+from tests.support.turns import (
+    ALEX,
+    INSTRUCTIONS,
+    Spy,
+    Talker,
+    a_spec,
+    kinds_of,
+    system_of,
+    text_of,
+    tool_calls,
+)
 
-from omoide.core.action import action
+from omoide import action
 from omoide.errors import OverBudget
 from omoide.retrieval import estimate_tokens
-from omoide.turns import Exchange, Message, preflight, turn, write
-from omoide.turns.prompt import Prompt
+from omoide.turns import Exchange, Message, Prompt, preflight, turn, write
 
 INJECTS = ("instructions", "context")
 
@@ -22,7 +31,7 @@ async def look_up(ctx: Any, city: str) -> str:
     return f"It is sunny in {city}."
 
 
-async def shown(input: str = "hello", /, *, facts: tuple[str, ...] = (ALEX,), **fields: Any) -> Prompt:
+async def prompt_of(input: str = "hello", /, *, facts: tuple[str, ...] = (ALEX,), **fields: Any) -> Prompt:
     """The prompt of a turn whose memory holds some facts."""
     store, talker, spec = Spy(), Talker(), a_spec(**fields)
     for fact in facts:
@@ -33,7 +42,7 @@ async def shown(input: str = "hello", /, *, facts: tuple[str, ...] = (ALEX,), **
 
 async def test_memory_is_part_of_the_first_and_only_system_message() -> None:
     """What is recalled stands in the system message behind the instructions, not in a message of its own."""
-    prompt = await shown()
+    prompt = await prompt_of()
     assert [message.role for message in prompt.messages] == ["system", "user"]
     assert system_of(prompt).startswith(INSTRUCTIONS)
     assert "prefers the name Alex" in system_of(prompt)
@@ -42,14 +51,14 @@ async def test_memory_is_part_of_the_first_and_only_system_message() -> None:
 
 async def test_memory_needs_no_instructions() -> None:
     """An agent without instructions is shown what it remembers as well."""
-    prompt = await shown(instructions="")
+    prompt = await prompt_of(instructions="")
     assert [message.role for message in prompt.messages] == ["system", "user"]
     assert "prefers the name Alex" in system_of(prompt)
 
 
 async def test_memory_as_context_is_in_no_message() -> None:
     """Under inject context the model reads nothing of it; the program finds it in `prompt.memory`."""
-    prompt = await shown(memory={"inject": "context"})
+    prompt = await prompt_of(memory={"inject": "context"})
     assert "Alex" not in text_of(prompt)
     assert system_of(prompt) == INSTRUCTIONS
     assert prompt.memory is not None
@@ -59,7 +68,7 @@ async def test_memory_as_context_is_in_no_message() -> None:
 @pytest.mark.parametrize("inject", INJECTS)
 async def test_the_prompt_says_what_was_remembered(inject: str) -> None:
     """`prompt.memory` holds the entries, each with id and content, and their count, in both modes."""
-    prompt = await shown(memory={"inject": inject}, facts=("one", "two"))
+    prompt = await prompt_of(memory={"inject": inject}, facts=("one", "two"))
     memory = prompt.memory
     assert memory is not None
     assert memory["count"] == len(memory["entries"]) == 2
@@ -70,7 +79,7 @@ async def test_the_prompt_says_what_was_remembered(inject: str) -> None:
 @pytest.mark.parametrize("inject", INJECTS)
 async def test_nothing_remembered_adds_nothing(inject: str) -> None:
     """With nothing to recall the system message is the instructions, byte by byte, and the count is 0."""
-    prompt = await shown(memory={"inject": inject}, facts=())
+    prompt = await prompt_of(memory={"inject": inject}, facts=())
     assert system_of(prompt) == INSTRUCTIONS
     assert prompt.memory == {"entries": [], "count": 0}
 
@@ -94,7 +103,7 @@ async def test_messages_stand_in_the_order_of_the_conversation() -> None:
     """System, what was said before, the input, and what this turn has done so far."""
     store, spec = Spy(), a_spec(tools=[look_up])
     await write(spec, ALEX, store=store)
-    talker = Talker(wants(("look_up", {"city": "Kyoto"})), "Sunny.")
+    talker = Talker(tool_calls(("look_up", {"city": "Kyoto"})), "Sunny.")
     history = (Message(role="user", content="Hi."), Message(role="assistant", content="Hello!"))
     await turn(spec, "And Kyoto?", model=talker, store=store, history=history)
     first, second = talker.prompts
@@ -113,7 +122,7 @@ async def test_messages_stand_in_the_order_of_the_conversation() -> None:
 
 async def test_a_prompt_says_everything_a_model_is_told() -> None:
     """Model, generation, operations, context and the round are in the prompt as data."""
-    talker = Talker(wants(("look_up", {"city": "Kyoto"})), "Sunny.")
+    talker = Talker(tool_calls(("look_up", {"city": "Kyoto"})), "Sunny.")
     spec = a_spec(model="test:small", tools=[look_up], generation={"temperature": 0.2, "max_tokens": 50})
     await turn(spec, "hello", model=talker, context={"locale": "fr"})
     first, second = talker.prompts
@@ -128,7 +137,7 @@ async def test_a_prompt_says_everything_a_model_is_told() -> None:
 
 async def test_a_prompt_holds_data_only() -> None:
     """A prompt goes to JSON and back without loss."""
-    prompt = await shown(tools=[look_up])
+    prompt = await prompt_of(tools=[look_up])
     assert Prompt.from_json(prompt.to_json()) == prompt
 
 
@@ -159,7 +168,7 @@ async def test_what_a_tool_may_see_it_sees() -> None:
         seen.append((ctx.secrets["key"], ctx.data["locale"]))
         return "done"
 
-    talker = Talker(wants(("peek", {})), "Done.")
+    talker = Talker(tool_calls(("peek", {})), "Done.")
     await turn(
         a_spec(tools=[peek]), "hello", model=talker, context={"locale": "fr"}, secrets={"key": "hunter2"}
     )
@@ -180,7 +189,7 @@ async def test_the_same_turn_is_shown_the_same_prompt() -> None:
 
 async def test_the_last_prompt_comes_with_the_result() -> None:
     """`result.prompt` is what the model saw when it answered."""
-    talker = Talker(wants(("look_up", {"city": "Kyoto"})), "Sunny.")
+    talker = Talker(tool_calls(("look_up", {"city": "Kyoto"})), "Sunny.")
     result = await turn(a_spec(tools=[look_up]), "hello", model=talker)
     assert result.prompt == talker.prompts[-1]
 
@@ -188,7 +197,7 @@ async def test_the_last_prompt_comes_with_the_result() -> None:
 async def test_more_memory_than_allowed_is_left_out_and_said() -> None:
     """What does not fit into the memory's budget is cut or left out, and the prompt says which and why."""
     facts = tuple(f"Fact {at}: {'word ' * 60}" for at in range(5))
-    prompt = await shown(memory={"max_tokens": 80}, facts=facts)
+    prompt = await prompt_of(memory={"max_tokens": 80}, facts=facts)
     memory = prompt.memory
     assert memory is not None
     inside = [fact for fact in facts if fact[:7] in system_of(prompt)]
@@ -201,7 +210,7 @@ async def test_more_memory_than_allowed_is_left_out_and_said() -> None:
 
 async def test_the_parts_of_a_prompt_add_up() -> None:
     """What each part takes is counted on what is sent, and the total is their sum."""
-    prompt = await shown(tools=[look_up])
+    prompt = await prompt_of(tools=[look_up])
     parts = {name: tokens for name, tokens in prompt.tokens.items() if name not in ("total", "allowed")}
     assert sum(parts.values()) == prompt.tokens["total"]
     assert all(parts[name] > 0 for name in ("instructions", "memory", "input", "tools"))

@@ -13,7 +13,15 @@ from pydantic_ai import exceptions
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from tests.support.http_model import USAGE, Answer, HttpModel, asking, failing, serving, wanting
+from tests.support.http_model import (
+    USAGE,
+    Answer,
+    HttpModel,
+    answer_with_calls,
+    error_answer,
+    make_request,
+    serve_model,
+)
 
 from omoide.errors import (
     Invalid,
@@ -27,10 +35,8 @@ from omoide.errors import (
     WrongType,
 )
 from omoide.testing import eventually
-from omoide.turns import Message, ToolCall, Usage
-from omoide.turns.model import Model, Reply, SupportsStreaming
-from omoide.turns.prompt import Operation
-from omoide.turns.provider import ProviderModel, classify_error, provider_tool_names, to_model_error
+from omoide.turns import Message, Model, Operation, ProviderModel, Reply, SupportsStreaming, ToolCall, Usage
+from omoide.turns.provider import classify_error, provider_tool_names, to_model_error
 
 NAMED = "openai-chat:local"
 USED = Usage(input_tokens=USAGE["prompt_tokens"], output_tokens=USAGE["completion_tokens"], requests=1)
@@ -52,23 +58,25 @@ def at(site: HttpModel) -> ProviderModel:
 
 
 async def pieces(model: ProviderModel, **fields: Any) -> list[str | Reply]:
-    return [piece async for piece in model.stream(asking(**fields))]
+    return [piece async for piece in model.stream(make_request(**fields))]
 
 
-async def failed(model: ProviderModel, how: str = "complete") -> ModelFailed:
+async def failure_of(model: ProviderModel, how: str = "complete") -> ModelFailed:
     with pytest.raises(ModelFailed) as caught:
-        await (model.complete(asking()) if how == "complete" else pieces(model))
+        await (model.complete(make_request()) if how == "complete" else pieces(model))
     return caught.value
 
 
 async def test_a_model_answers() -> None:
     """Text comes back with its usage and the name of the model that really answered, without any key."""
-    with serving("You are Alex.") as site:
+    with serve_model("You are Alex.") as site:
         model = at(site)
         assert isinstance(model, Model)
         assert isinstance(model, SupportsStreaming)
         reply = await model.complete(
-            asking(Message(role="system", content="Be kind."), Message(role="user", content="Who am I?"))
+            make_request(
+                Message(role="system", content="Be kind."), Message(role="user", content="Who am I?")
+            )
         )
     assert (reply.content, reply.calls, reply.usage, reply.model) == ("You are Alex.", (), USED, "local-v1")
     assert site.requests[0]["messages"] == [
@@ -79,9 +87,9 @@ async def test_a_model_answers() -> None:
 
 async def test_a_key_is_sent_where_it_was_given() -> None:
     """The key that was given goes to the server, and nowhere into what the model shows of itself."""
-    with serving("Hi.") as site:
+    with serve_model("Hi.") as site:
         model = ProviderModel(NAMED, base_url=site.url, api_key="my-key")
-        await model.complete(asking())
+        await model.complete(make_request())
     assert site.headers[0]["authorization"] == "Bearer my-key"
     assert "my-key" not in repr(model)
 
@@ -89,11 +97,11 @@ async def test_a_key_is_sent_where_it_was_given() -> None:
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_tools_are_asked_for_and_their_results_sent_back(streaming: bool) -> None:
     """Two calls come in one reply, and go back with their results as the provider wants them."""
-    wanted = wanting(("weather", {"city": "Kyoto"}), ("clock_now", {}))
-    with serving(wanted, "It rains.") as site:
+    wanted = answer_with_calls(("weather", {"city": "Kyoto"}), ("clock_now", {}))
+    with serve_model(wanted, "It rains.") as site:
         model = at(site)
         last = (await pieces(model, operations=TOOLS))[-1] if streaming else None
-        reply = last or await model.complete(asking(operations=TOOLS))
+        reply = last or await model.complete(make_request(operations=TOOLS))
         assert isinstance(reply, Reply)
         assert reply.calls == (
             ToolCall(id="call_1", name="weather", params={"city": "Kyoto"}),
@@ -102,7 +110,7 @@ async def test_tools_are_asked_for_and_their_results_sent_back(streaming: bool) 
         for native in (reply.native, None):
             site.answers.append(Answer(content="It rains."))
             await model.complete(
-                asking(
+                make_request(
                     Message(role="user", content="Rain?"),
                     Message(role="assistant", content=reply.content, calls=reply.calls, native=native),
                     Message(role="tool", content='"rain"', call_id="call_1", name="weather"),
@@ -123,7 +131,7 @@ async def test_tools_are_asked_for_and_their_results_sent_back(streaming: bool) 
 
 async def test_text_comes_in_pieces() -> None:
     """A stream gives the text as it comes, then the whole reply, with the usage of the last event."""
-    with serving("You are Alex, I think.") as site:
+    with serve_model("You are Alex, I think.") as site:
         *texts, reply = await pieces(at(site))
     assert texts == ["You", " are", " Alex,", " I", " think."]
     assert isinstance(reply, Reply)
@@ -133,16 +141,16 @@ async def test_text_comes_in_pieces() -> None:
 @pytest.mark.parametrize("written", ["[1]", "{city: Kyoto", '"Kyoto"', '{"city": "\\ud800"}', "[" * 100_000])
 async def test_arguments_that_are_no_object_are_kept_as_they_are(written: str) -> None:
     """What a model wrote in place of a JSON object is in `invalid`, and can be sent back to it."""
-    with serving(Answer(calls=(("weather", written),)), "Sorry.") as site:
+    with serve_model(Answer(calls=(("weather", written),)), "Sorry.") as site:
         model = at(site)
-        reply = await model.complete(asking(operations=TOOLS))
+        reply = await model.complete(make_request(operations=TOOLS))
         (call,) = reply.calls
         assert (call.invalid, dict(call.params)) == (written, {})
         said = (
             Message(role="assistant", calls=reply.calls),
             Message(role="tool", content="no object", call_id=call.id, name=call.name),
         )
-        assert (await model.complete(asking(*said, operations=TOOLS))).content == "Sorry."
+        assert (await model.complete(make_request(*said, operations=TOOLS))).content == "Sorry."
 
 
 async def test_the_settings_of_a_generation_are_sent() -> None:
@@ -156,9 +164,9 @@ async def test_the_settings_of_a_generation_are_sent() -> None:
         "presence_penalty": 0.1,
         "logit_bias": None,
     }
-    with serving("Hi.", "Hi.") as site:
-        await at(site).complete(asking(generation=generation))
-        await at(site).complete(asking(generation={"stop": ["A", "B"]}))
+    with serve_model("Hi.", "Hi.") as site:
+        await at(site).complete(make_request(generation=generation))
+        await at(site).complete(make_request(generation={"stop": ["A", "B"]}))
     sent = site.requests[0]
     assert {name: sent[name] for name in ("temperature", "top_p", "seed", "presence_penalty")} == {
         "temperature": 0.5,
@@ -172,11 +180,11 @@ async def test_the_settings_of_a_generation_are_sent() -> None:
 
 async def test_the_shape_of_the_answer_is_asked_for() -> None:
     """A JSON Schema goes to the provider where it can hold the model to it, and into the prompt elsewhere."""
-    with serving('{"city": "Kyoto"}', '{"city": "Kyoto"}') as site:
-        reply = await at(site).complete(asking(result=WEATHER))
+    with serve_model('{"city": "Kyoto"}', '{"city": "Kyoto"}') as site:
+        reply = await at(site).complete(make_request(result=WEATHER))
         provider = OpenAIProvider(base_url=site.url)
         simple = OpenAIChatModel("local", provider=provider, profile={"supports_json_schema_output": False})
-        await ProviderModel(simple).complete(asking(result=WEATHER))
+        await ProviderModel(simple).complete(make_request(result=WEATHER))
     assert reply.content == '{"city": "Kyoto"}'
     held, told = site.requests
     assert held["response_format"]["json_schema"]["schema"]["properties"] == WEATHER["properties"]
@@ -195,25 +203,25 @@ def test_tools_get_names_that_providers_take() -> None:
 
 
 FAILURES: dict[str, tuple[Answer, type[ModelFailed], float | None]] = {
-    "a wrong key": (failing(401), ModelRefused, None),
-    "no access": (failing(403), ModelRefused, None),
-    "an unknown model": (failing(404), ModelRefused, None),
-    "a wrong request": (failing(400), ModelRefused, None),
-    "too much text": (failing(400, code="context_length_exceeded"), ModelRefused, None),
-    "a teapot": (failing(418), ModelRefused, None),
-    "no quota": (failing(429, code="insufficient_quota"), ModelRefused, None),
-    "a conflict": (failing(409), ModelOverloaded, None),
-    "too many requests": (failing(429), ModelOverloaded, None),
-    "a wait": (failing(429, retry_after="7"), ModelOverloaded, 7.0),
+    "a wrong key": (error_answer(401), ModelRefused, None),
+    "no access": (error_answer(403), ModelRefused, None),
+    "an unknown model": (error_answer(404), ModelRefused, None),
+    "a wrong request": (error_answer(400), ModelRefused, None),
+    "too much text": (error_answer(400, code="context_length_exceeded"), ModelRefused, None),
+    "a teapot": (error_answer(418), ModelRefused, None),
+    "no quota": (error_answer(429, code="insufficient_quota"), ModelRefused, None),
+    "a conflict": (error_answer(409), ModelOverloaded, None),
+    "too many requests": (error_answer(429), ModelOverloaded, None),
+    "a wait": (error_answer(429, retry_after="7"), ModelOverloaded, 7.0),
     "a wait until then": (
-        failing(503, retry_after="Wed, 21 Oct 2015 07:28:00 GMT"),  # long ago: no need to wait
+        error_answer(503, retry_after="Wed, 21 Oct 2015 07:28:00 GMT"),  # long ago: no need to wait
         ModelOverloaded,
         0.0,
     ),
-    "a wait that is none": (failing(429, retry_after="soon"), ModelOverloaded, None),
-    "an error inside": (failing(500), ModelOverloaded, None),
-    "a bad gateway": (failing(502), ModelOverloaded, None),
-    "an overload": (failing(529), ModelOverloaded, None),
+    "a wait that is none": (error_answer(429, retry_after="soon"), ModelOverloaded, None),
+    "an error inside": (error_answer(500), ModelOverloaded, None),
+    "a bad gateway": (error_answer(502), ModelOverloaded, None),
+    "an overload": (error_answer(529), ModelOverloaded, None),
     "a body that is cut": (Answer(content="Hello", cut=40), ModelUnreachable, None),
     "nothing at all": (Answer(content="Hello", cut=0), ModelUnreachable, None),
     "no JSON": (Answer(body=b"{nope"), ModelMisbehaved, None),
@@ -228,8 +236,8 @@ FAILURES: dict[str, tuple[Answer, type[ModelFailed], float | None]] = {
 async def test_a_failure_is_told_by_its_kind(case: str) -> None:
     """Each failure of a server becomes one error of ours, after exactly one request."""
     answer, kind, wait = FAILURES[case]
-    with serving(answer, "You should not see this.") as site:
-        error = await failed(at(site))
+    with serve_model(answer, "You should not see this.") as site:
+        error = await failure_of(at(site))
         assert len(site.requests) == 1
         await eventually(lambda: site.open == 0)
     assert (type(error), error.retry_after, error.model) == (kind, wait, NAMED)
@@ -239,7 +247,7 @@ async def test_a_failure_is_told_by_its_kind(case: str) -> None:
 
 STREAM = {"Content-Type": "text/event-stream"}
 STREAM_FAILURES: dict[str, tuple[Answer, type[ModelFailed]]] = {
-    "an error inside": (failing(500), ModelOverloaded),
+    "an error inside": (error_answer(500), ModelOverloaded),
     "a cut before the first word": (Answer(content="one two three", cut=0), ModelUnreachable),
     "a cut after some words": (Answer(content="one two three", cut=3), ModelUnreachable),
     "no events": (Answer(body=b"", headers=STREAM), ModelMisbehaved),
@@ -256,8 +264,8 @@ STREAM_FAILURES: dict[str, tuple[Answer, type[ModelFailed]]] = {
 async def test_a_failure_in_a_stream_is_told_by_its_kind(case: str) -> None:
     """A stream that fails, at its start or later, raises one error of ours and leaves nothing open."""
     answer, kind = STREAM_FAILURES[case]
-    with serving(answer, "You should not see this.") as site:
-        assert type(await failed(at(site), "stream")) is kind
+    with serve_model(answer, "You should not see this.") as site:
+        assert type(await failure_of(at(site), "stream")) is kind
         assert len(site.requests) == 1
         await eventually(lambda: site.open == 0)
 
@@ -265,26 +273,26 @@ async def test_a_failure_in_a_stream_is_told_by_its_kind(case: str) -> None:
 @pytest.mark.parametrize("how", ["complete", "stream"])
 async def test_a_server_that_is_not_there_is_unreachable(how: str) -> None:
     """A connection that is refused is `ModelUnreachable`, which may be tried again."""
-    with serving() as site:
+    with serve_model() as site:
         pass
-    error = await failed(at(site), how)
+    error = await failure_of(at(site), how)
     assert type(error) is ModelUnreachable
     assert error.transient
 
 
 async def test_a_wait_is_in_the_remedy() -> None:
     """Where the provider said how long to wait, the error says it too."""
-    with serving(failing(429, retry_after="90")) as site:
-        assert (await failed(at(site))).remedy == "try again in 90 s"
+    with serve_model(error_answer(429, retry_after="90")) as site:
+        assert (await failure_of(at(site))).remedy == "try again in 90 s"
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_a_call_that_is_cancelled_closes_its_connection(streaming: bool) -> None:
     """Whoever stops waiting leaves no connection behind, in the middle of a stream or before it."""
-    with serving(Answer(content="one two", cut=2, hang=True)) as site:
+    with serve_model(Answer(content="one two", cut=2, hang=True)) as site:
         model = at(site)
         async with anyio.create_task_group() as group:
-            group.start_soon(failed, model, "stream" if streaming else "complete")
+            group.start_soon(failure_of, model, "stream" if streaming else "complete")
             await eventually(lambda: len(site.requests) == 1)
             group.cancel_scope.cancel()
         await eventually(lambda: site.open == 0)
@@ -292,30 +300,30 @@ async def test_a_call_that_is_cancelled_closes_its_connection(streaming: bool) -
 
 def test_one_model_serves_many_event_loops() -> None:
     """A model can be used in one loop after the other; each call closes what it opened."""
-    with serving("one", "two", "three") as site:
+    with serve_model("one", "two", "three") as site:
         model = at(site)
         for expected in ("one", "two", "three"):
-            assert anyio.run(model.complete, asking()).content == expected
+            assert anyio.run(model.complete, make_request()).content == expected
         anyio.run(lambda: eventually(lambda: site.open == 0))
     assert site.connections == 3
 
 
 async def test_connections_can_be_kept() -> None:
     """Inside `connected` several calls share a connection, failed ones included, and none is left after."""
-    with serving("one", failing(500), "two", "three") as site:
+    with serve_model("one", error_answer(500), "two", "three") as site:
         async with at(site).connect() as model:
             assert model.name == NAMED
-            assert (await model.complete(asking())).content == "one"
-            assert type(await failed(model)) is ModelOverloaded
+            assert (await model.complete(make_request())).content == "one"
+            assert type(await failure_of(model)) is ModelOverloaded
             assert (await pieces(model))[-1].content == "two"  # type: ignore[union-attr]
-            assert (await model.complete(asking())).content == "three"
+            assert (await model.complete(make_request())).content == "three"
         await eventually(lambda: site.open == 0)
     assert site.connections == 1
 
 
 async def test_a_model_of_theirs_can_be_given() -> None:
     """A model that pydantic-ai made is used as it is, and so is its test model, which needs no server."""
-    reply = await ProviderModel(TestModel(custom_output_text="Hi there.")).complete(asking())
+    reply = await ProviderModel(TestModel(custom_output_text="Hi there.")).complete(make_request())
     assert reply.content == "Hi there."
     assert [piece for piece in await pieces(ProviderModel("test")) if isinstance(piece, str)]
 
@@ -327,7 +335,7 @@ async def test_a_model_of_theirs_can_be_given() -> None:
 async def test_a_model_that_cannot_be_made_is_refused(name: str, says: str) -> None:
     """An unknown provider, a missing key and a missing package are refused with what is missing."""
     for how in ("complete", "stream"):
-        error = await failed(ProviderModel(name), how)
+        error = await failure_of(ProviderModel(name), how)
         assert type(error) is ModelRefused
         assert says in str(error)
     with pytest.raises(ModelRefused, match="cannot be used"):
@@ -347,7 +355,7 @@ def test_a_name_without_a_provider_is_wrong(given: Any, kind: type[Exception]) -
 async def test_an_option_the_provider_does_not_take_is_wrong() -> None:
     """A provider whose address is said in another way does not silently go to its usual one."""
     with pytest.raises(Invalid, match="base_url is not supported by provider 'azure'"):
-        await ProviderModel("azure:gpt", base_url="http://127.0.0.1:9/v1").complete(asking())
+        await ProviderModel("azure:gpt", base_url="http://127.0.0.1:9/v1").complete(make_request())
 
 
 def test_the_package_may_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:

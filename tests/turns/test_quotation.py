@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.turns import INSTRUCTIONS, Spy, Talker, a_spec, system_of
 
-from omoide.core.entry import Entry
+from omoide import Entry
 from omoide.errors import OmoideError
 from omoide.retrieval import estimate_tokens
 from omoide.testing import reproducible
@@ -65,7 +65,7 @@ def words_of(line: str) -> str:
     return said
 
 
-async def told(*contents: str, **policy: Any) -> tuple[str, Any]:
+async def quote_memories(*contents: str, **policy: Any) -> tuple[str, Any]:
     """The system message of an agent that remembers all this, and the prompt."""
     store, talker, spec = Spy(), Talker(), a_spec(memory={"max_entries": 30, **policy})
     for content in contents:
@@ -99,7 +99,7 @@ async def test_the_whole_system_message_reads_like_this() -> None:
 async def test_a_hostile_memory_is_one_quoted_line(name: str) -> None:
     """Whatever a memory says, it stays inside its line, and the line inside the marks and the budget."""
     harmless = "Prefers tea."
-    message, prompt = await told(HOSTILE[name], harmless)
+    message, prompt = await quote_memories(HOSTILE[name], harmless)
     assert message.startswith(f"{INSTRUCTIONS}\n\n")
     before, *lines, after = message.removeprefix(f"{INSTRUCTIONS}\n\n").split("\n")
     assert (lines.pop(0), after) == ("<memory>", "</memory>")
@@ -114,7 +114,7 @@ async def test_a_hostile_memory_is_one_quoted_line(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_memory_brings_no_mark_and_nothing_unseen(name: str) -> None:
     """No mark, role or invisible character of a memory stands in the message as itself."""
-    message, _ = await told(HOSTILE[name])
+    message, _ = await quote_memories(HOSTILE[name])
     assert (message.count("<"), message.count(">")) == (2, 2)
     assert not re.search(r"\[/?(INST|SYS)", message, re.IGNORECASE)
     assert not ROLES.search(message)
@@ -127,13 +127,13 @@ async def test_a_hostile_memory_brings_no_mark_and_nothing_unseen(name: str) -> 
 @pytest.mark.parametrize("name", UNSEEN)
 async def test_characters_that_show_nothing_are_spelled_out(name: str) -> None:
     """Variation selectors, fillers and joiners, with which text can be hidden in text, are escaped."""
-    message, _ = await told(UNSEEN[name])
+    message, _ = await quote_memories(UNSEEN[name])
     assert all(letter not in message for letter in UNSEEN[name] if letter not in "abcd")
 
 
 async def test_hostile_memories_together_stay_inside_the_budget() -> None:
     """All of them at once take no more lines than memories and no more tokens than allowed."""
-    message, prompt = await told(*HOSTILE.values())
+    message, prompt = await quote_memories(*HOSTILE.values())
     lines = message.split("<memory>\n")[1].removesuffix("</memory>").splitlines()
     assert len(lines) == prompt.memory["count"] <= len(HOSTILE)
     assert prompt.tokens["memory"] <= 1_000
@@ -143,7 +143,7 @@ async def test_hostile_memories_together_stay_inside_the_budget() -> None:
 
 async def test_a_long_memory_does_not_crowd_out_the_others() -> None:
     """Short memories are shown whole beside one of 100 kB, and what was cut is said."""
-    message, prompt = await told("Prefers tea.", HOSTILE["no spaces"], "Lives in Kyoto.")
+    message, prompt = await quote_memories("Prefers tea.", HOSTILE["no spaces"], "Lives in Kyoto.")
     assert '"Prefers tea."' in message
     assert '"Lives in Kyoto."' in message
     assert "characters more)" in message
@@ -154,14 +154,14 @@ async def test_a_long_memory_does_not_crowd_out_the_others() -> None:
 async def test_what_fits_is_shown_whole() -> None:
     """Memories that take no more than the budget together are not cut, however unequal they are."""
     long = "Long: " + "word " * 500
-    message, prompt = await told("Prefers tea.", long, "Lives in Kyoto.")
+    message, prompt = await quote_memories("Prefers tea.", long, "Lives in Kyoto.")
     assert json.dumps(long) in message
     assert prompt.cut == ()
 
 
 async def test_too_little_room_leaves_memory_out() -> None:
     """Where not even one line fits, no empty quotation is shown, and what was left out is said."""
-    message, prompt = await told("Prefers tea.", max_tokens=10)
+    message, prompt = await quote_memories("Prefers tea.", max_tokens=10)
     assert message == INSTRUCTIONS
     assert prompt.memory == {"entries": [], "count": 0}
     assert [cut.part for cut in prompt.cut] == ["memory"]

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.sessions import Watched, everything_in
-from tests.support.turns import Spy, Talker, a_spec, text_of, wants
+from tests.support.sessions import WatchedStore, everything_in
+from tests.support.turns import Spy, Talker, a_spec, text_of, tool_calls
 
-from omoide.core.action import action
+from omoide import action
 from omoide.errors import Blocked, DiskFull, ModelFailed, StoreFailed
 from omoide.sessions import Session
-from omoide.stores.factory import open_store
-from omoide.turns import turn
-from omoide.turns.controls import Control, Interrupt, Refuse, Rewrite, persistable_context
+from omoide.stores import open_store
+from omoide.turns import Control, Interrupt, Refuse, Rewrite, turn
+from omoide.turns.controls import persistable_context
 
 SECRET = "hunter2-very-secret"
 CARD = "4111-RAWCARD"
 PEM = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA7\n-----END KEY-----\n"
-CALL = wants(("call", {}))
+CALL = tool_calls(("call", {}))
 
 
-def calling(what: Any, *, pure: bool = False) -> Any:
+def tool_calling(what: Any, *, pure: bool = False) -> Any:
     """A tool that makes of its context what the function makes of it."""
 
     def call(ctx: Any) -> Any:
@@ -34,7 +34,7 @@ def calling(what: Any, *, pure: bool = False) -> Any:
     return action(call) if pure else action(effectful=True)(call)
 
 
-async def told(tool: Any, **options: Any) -> tuple[Any, str]:
+async def run_tool(tool: Any, **options: Any) -> tuple[Any, str]:
     """A turn with the tool, and what the model was told by it."""
     talker = Talker(CALL, "Done.")
     result = await turn(a_spec(memory=None, tools=[tool]), "hello", model=talker, **options)
@@ -52,7 +52,7 @@ def _fails(ctx: Any) -> Any:
 )
 async def test_a_secret_that_a_tool_gives_away_reaches_nobody(what: Any) -> None:
     """Neither the prompt nor the result of a turn holds a secret that a tool, or its error, repeats."""
-    result, said = await told(calling(what), secrets={"key": SECRET})
+    result, said = await run_tool(tool_calling(what), secrets={"key": SECRET})
     assert SECRET not in said
     assert "[removed]" in said
     assert SECRET not in str(result.to_json())
@@ -66,9 +66,11 @@ async def test_a_secret_that_a_tool_gives_away_reaches_nobody(what: Any) -> None
 @pytest.mark.parametrize("pure", [False, True])
 async def test_a_secret_is_taken_out_however_it_is_written(secret: Any, pure: bool) -> None:
     """In JSON, where it looks otherwise, a secret is found as well, and it does not get into the state."""
-    _, plain = await told(calling(lambda ctx: {"key": "harmless"}, pure=pure), secrets={"key": secret})
-    result, said = await told(
-        calling(lambda ctx: {"key": ctx.secrets["key"]}, pure=pure), secrets={"key": secret}
+    _, plain = await run_tool(
+        tool_calling(lambda ctx: {"key": "harmless"}, pure=pure), secrets={"key": secret}
+    )
+    result, said = await run_tool(
+        tool_calling(lambda ctx: {"key": ctx.secrets["key"]}, pure=pure), secrets={"key": secret}
     )
     assert plain == '{"key":"harmless"}'
     kept_out = "It would put a secret into the agent's state."
@@ -78,8 +80,8 @@ async def test_a_secret_is_taken_out_however_it_is_written(secret: Any, pure: bo
 
 async def test_a_pure_action_may_use_a_secret_without_keeping_it() -> None:
     """What a pure action derives from a secret is kept; only the secret itself is not."""
-    result, said = await told(
-        calling(lambda ctx: {"size": len(ctx.secrets["key"])}, pure=True), secrets={"key": SECRET}
+    result, said = await run_tool(
+        tool_calling(lambda ctx: {"size": len(ctx.secrets["key"])}, pure=True), secrets={"key": SECRET}
     )
     assert (said, result.agent.state["size"]) == (f'{{"size":{len(SECRET)}}}', len(SECRET))
 
@@ -119,7 +121,7 @@ async def test_plain_data_is_left_alone() -> None:
         "servers": [{"apiKey": "abcdef123", "region": "europe"}],
     }
     given = {"user": "Robert", "host": "localhost", "region": "europe", "found": "hunter22 abcdef123"}
-    result, said = await told(calling(lambda ctx: given), context=context)
+    result, said = await run_tool(tool_calling(lambda ctx: given), context=context)
     assert json.loads(said) == {**given, "found": "[removed] [removed]"}
     assert result.prompt.context.to_python() == {
         "request": {"user": "Robert"},
@@ -130,7 +132,7 @@ async def test_plain_data_is_left_alone() -> None:
 
 async def test_short_words_are_not_hidden() -> None:
     """A secret of a few letters does not take those letters out of everything that is said."""
-    _, said = await told(calling(lambda ctx: "one pin, two pins"), secrets={"pin": "pin"})
+    _, said = await run_tool(tool_calling(lambda ctx: "one pin, two pins"), secrets={"pin": "pin"})
     assert said == "one pin, two pins"
 
 
@@ -180,7 +182,7 @@ async def test_a_secret_is_in_no_question() -> None:
         def at_tool(self, call: Any, ctx: Any) -> Any:
             return Refuse(f"{ctx.secrets['key']} is too old")
 
-    tool = calling(lambda ctx: "called")
+    tool = tool_calling(lambda ctx: "called")
     asked = await turn(
         a_spec(memory=None, tools=[tool]),
         "hello",
@@ -189,7 +191,7 @@ async def test_a_secret_is_in_no_question() -> None:
         secrets={"key": SECRET},
     )
     assert (asked.reviews[0].question, SECRET in str(asked.to_json())) == ("Send [removed]?", False)
-    _, said = await told(tool, controls=[Says()], secrets={"key": SECRET})
+    _, said = await run_tool(tool, controls=[Says()], secrets={"key": SECRET})
     assert said == "This was refused: [removed] is too old"
 
 
@@ -223,7 +225,7 @@ class Stops(Control):
 async def test_what_a_control_takes_out_of_the_input_does_not_sleep(at: str) -> None:
     """The snapshot of a turn that waits holds the words that the control left, and not the first ones."""
     replies = ("Done.",) if at == "output" else (CALL, "Done.")
-    spec = a_spec(memory=None, tools=[calling(lambda ctx: "called")])
+    spec = a_spec(memory=None, tools=[tool_calling(lambda ctx: "called")])
     controls = [Redacts(), Stops(at, Interrupt("Sure?"))]
     result = await turn(spec, f"My card is {CARD}.", model=Talker(*replies), controls=controls)
     assert result.status == "waiting"
@@ -272,7 +274,7 @@ async def test_a_secret_that_is_given_away_is_in_no_file(tmp_path: Path) -> None
         """Remember it."""
         return {"key": ctx.secrets["key"]}
 
-    model = Talker(wants(("call", {"fail": True}), ("call", {"fail": False}), ("note", {})), "Done.")
+    model = Talker(tool_calls(("call", {"fail": True}), ("call", {"fail": False}), ("note", {})), "Done.")
     spec = a_spec(tools=[call, note])
     async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as file:
         session = await Session.start(spec, "s1", store=file, model=model, secrets={"key": SECRET})
@@ -302,7 +304,7 @@ async def test_what_a_control_takes_out_of_the_input_is_in_no_file(end: str, tmp
         controls.insert(0, Stops("input", Refuse("No cards.")))
     model = Talker(ValueError("no network") if end == "error" else "Done.")
     async with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as file:
-        spec, store = a_spec(memory={"capture": "conversation"}), Watched(file, before)
+        spec, store = a_spec(memory={"capture": "conversation"}), WatchedStore(file, before)
         session = await Session.start(spec, "s1", store=store, model=model, controls=controls)
         with suppress(ModelFailed, Blocked):
             await session.run(f"My card is {CARD}.")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.http_model import USAGE, Answer, HttpModel, failing, serving, wanting
+from tests.support.http_model import USAGE, Answer, HttpModel, answer_with_calls, error_answer, serve_model
 
 from omoide import AgentSpec, Scope, Session, action, open_store, stream, turn, write
 from omoide.errors import ModelFailed, ModelOverloaded, ModelTimedOut, ModelUnreachable
-from omoide.stores.async_store import AsyncStore
+from omoide.stores import AsyncStore
 from omoide.testing import eventually
 from omoide.turns import model
 
@@ -53,7 +53,7 @@ def agent(site: HttpModel, **fields: Any) -> AgentSpec:
 
 async def test_a_turn_goes_over_the_wire_with_its_memory(store: AsyncStore) -> None:
     """The server sees instructions, quoted memory, input and tools; the answer is kept and counted."""
-    with serving("Welcome back, Alex.") as site:
+    with serve_model("Welcome back, Alex.") as site:
         spec = agent(site)
         await write(spec, "User prefers the name Alex.", store=store, session_id="s")
         result = await turn(spec, "hello", store=store, session_id="s")
@@ -70,8 +70,8 @@ async def test_a_turn_goes_over_the_wire_with_its_memory(store: AsyncStore) -> N
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_tools_run_between_two_requests_on_one_connection(streaming: bool, store: AsyncStore) -> None:
     """Two calls run, their results go back under their ids, and the connection serves both rounds."""
-    both = wanting(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"}))
-    with serving(both, "Three degrees in both.") as site:
+    both = answer_with_calls(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"}))
+    with serve_model(both, "Three degrees in both.") as site:
         if streaming:
             async with stream(agent(site), "How warm is it?", store=store, session_id="s") as events:
                 said = "".join([piece async for piece in events.text()])
@@ -91,12 +91,17 @@ async def test_tools_run_between_two_requests_on_one_connection(streaming: bool,
 
 @pytest.mark.parametrize(
     "trouble",
-    [failing(500), failing(429, retry_after="0"), failing(503), Answer(content="Hello", cut=20)],
+    [
+        error_answer(500),
+        error_answer(429, retry_after="0"),
+        error_answer(503),
+        Answer(content="Hello", cut=20),
+    ],
     ids=["500", "429", "503", "cut"],
 )
 async def test_what_passes_is_tried_again(trouble: Answer, store: AsyncStore) -> None:
     """A failure that may pass is followed by another request; the turn tells it and ends well."""
-    with serving(trouble, "Here I am.") as site:
+    with serve_model(trouble, "Here I am.") as site:
         result = await turn(agent(site), "hello", store=store, session_id="s")
     assert (result.content, len(site.requests)) == ("Here I am.", 2)
     assert [event.kind for event in result.events].count("model_retried") == 1
@@ -106,11 +111,11 @@ async def test_what_passes_is_tried_again(trouble: Answer, store: AsyncStore) ->
 @pytest.mark.parametrize(
     ("trouble", "kind", "requests"),
     [
-        (failing(500), ModelOverloaded, 3),
-        (failing(429, retry_after="3600"), ModelOverloaded, 1),
+        (error_answer(500), ModelOverloaded, 3),
+        (error_answer(429, retry_after="3600"), ModelOverloaded, 1),
         (Answer(content="Hello", cut=20), ModelUnreachable, 3),
         (Answer(hang=True), ModelTimedOut, 2),
-        (failing(401), ModelFailed, 1),
+        (error_answer(401), ModelFailed, 1),
     ],
     ids=["500", "wait too long", "cut", "hanging", "401"],
 )
@@ -118,7 +123,7 @@ async def test_what_stays_is_a_typed_error(
     trouble: Answer, kind: type[ModelFailed], requests: int, store: AsyncStore
 ) -> None:
     """After the retries, or at once where they are useless, the error comes out and nothing is captured."""
-    with serving(*[trouble] * 4) as site:
+    with serve_model(*[trouble] * 4) as site:
         spec = agent(site, limits={"model_timeout_ms": 1_000, "retries": 1} if trouble.hang else {})
         with pytest.raises(kind) as failed:
             await turn(spec, "hello", store=store, session_id="s")
@@ -130,7 +135,7 @@ async def test_what_stays_is_a_typed_error(
 
 async def test_a_session_goes_on_after_its_provider_was_away(store: AsyncStore) -> None:
     """The tool that ran before the outage is not run again; its result is sent when the provider is back."""
-    with serving(wanting(("weather", {"city": "Oslo"})), failing(401)) as site:
+    with serve_model(answer_with_calls(("weather", {"city": "Oslo"})), error_answer(401)) as site:
         session = await Session.start(agent(site), "s", store=store)
         with pytest.raises(ModelFailed):
             await session.run("How warm is it?")
@@ -147,6 +152,6 @@ async def test_a_key_of_the_environment_stays_at_home(
 ) -> None:
     """A spec that points elsewhere does not get the key that is meant for the provider."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-environment")
-    with serving("Hi.") as site:
+    with serve_model("Hi.") as site:
         await turn(agent(site), "hello", store=store, session_id="s")
     assert "secret-of-the-environment" not in str(site.headers)

@@ -24,7 +24,8 @@ from omoide.errors import (
     NotFound,
     WrongType,
 )
-from omoide.turns.spec import MAX_YAML_BYTES, AgentSpec, Limits, MemoryPolicy, Window
+from omoide.turns import AgentSpec, Limits, MemoryPolicy, Window
+from omoide.turns.spec import MAX_YAML_BYTES
 
 
 @action

@@ -7,13 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, tool_calls
 
-from omoide.core.action import action
+from omoide import action
 from omoide.errors import Blocked, Invalid, ModelFailed, OmoideError
-from omoide.turns import ToolCall, stream, turn, write
-from omoide.turns.controls import Control, Decision, Refuse, Rewrite
-from omoide.turns.model import Reply, Request
+from omoide.turns import Control, Decision, Refuse, Reply, Request, Rewrite, ToolCall, stream, turn, write
 
 CONVERSATION = {"capture": "conversation"}
 
@@ -54,7 +52,7 @@ class Speaker:
             self.closed += 1
 
 
-async def heard(spec: Any, model: Any, **options: Any) -> tuple[list[Any], Any]:
+async def stream_events(spec: Any, model: Any, **options: Any) -> tuple[list[Any], Any]:
     """Every event of a streamed turn, and its result."""
     async with stream(spec, "hello", model=model, **options) as running:
         events = [event async for event in running]
@@ -77,7 +75,7 @@ def words(events: list[Any]) -> list[str]:
 async def test_text_comes_piece_by_piece() -> None:
     """The pieces are given as the model gives them, and together they are the answer."""
     speaker = Speaker(["Wel", "come ", "back."])
-    events, result = await heard(a_spec(), speaker)
+    events, result = await stream_events(a_spec(), speaker)
     assert words(events) == ["Wel", "come ", "back."]
     assert result.content == "Welcome back."
     assert result.status == "finished"
@@ -111,7 +109,7 @@ async def test_a_streamed_turn_is_the_same_turn() -> None:
     for store in (plain, streamed):
         await write(spec, ALEX, store=store)
     whole: Any = await turn(spec, "hello", model=Talker("Hi there."), store=plain)
-    events, result = await heard(spec, Speaker(["Hi ", "there."]), store=streamed)
+    events, result = await stream_events(spec, Speaker(["Hi ", "there."]), store=streamed)
     kinds = [event.kind for event in events]
     assert [kind for kind in kinds if kind != "text"] == kinds_of(whole) == kinds_of(result)
     assert (result.prompt.messages, result.content) == (whole.prompt.messages, whole.content)
@@ -120,14 +118,14 @@ async def test_a_streamed_turn_is_the_same_turn() -> None:
 
 async def test_text_is_an_event_and_is_not_kept() -> None:
     """The events of the result tell what happened, not what was said."""
-    _, result = await heard(a_spec(), Speaker(["Wel", "come."]))
+    _, result = await stream_events(a_spec(), Speaker(["Wel", "come."]))
     assert "text" not in kinds_of(result)
     assert "come." not in repr(result.events)
 
 
 async def test_a_function_is_streamed_in_one_piece() -> None:
     """A model that cannot stream gives its whole answer as one piece."""
-    events, result = await heard(a_spec(), Talker("Hi there."))
+    events, result = await stream_events(a_spec(), Talker("Hi there."))
     assert (words(events), result.content) == (["Hi there."], "Hi there.")
 
 
@@ -135,7 +133,7 @@ async def test_tools_run_in_a_streamed_turn() -> None:
     """Text before a tool, the tool, and the answer come in this order."""
     call = ToolCall(id="call_1", name="add", params={"a": 2})
     speaker = Speaker(["One moment. ", Reply(content="One moment. ", calls=(call,))], ["It is ", "3."])
-    events, result = await heard(a_spec(tools=[add]), speaker)
+    events, result = await stream_events(a_spec(tools=[add]), speaker)
     kinds = [event.kind for event in events]
     assert words(events) == ["One moment. ", "It is ", "3."]
     assert kinds.index("text") < kinds.index("tool_started") < kinds.index("tool_finished")
@@ -145,7 +143,7 @@ async def test_tools_run_in_a_streamed_turn() -> None:
 
 async def test_calls_without_text_are_streamed_as_nothing() -> None:
     """A reply that only asks for tools gives no empty piece."""
-    events, _ = await heard(a_spec(tools=[add]), Talker(wants(("add", {"a": 1})), "Done."))
+    events, _ = await stream_events(a_spec(tools=[add]), Talker(tool_calls(("add", {"a": 1})), "Done."))
     assert words(events) == ["Done."]
 
 
@@ -250,7 +248,7 @@ async def test_what_a_control_rewrites_is_streamed_as_rewritten() -> None:
         async def at_output(self, text: str, ctx: Any) -> Any:
             return Rewrite(text.replace("1234", "****"))
 
-    events, result = await heard(a_spec(), Speaker(["The code ", "is 1234."]), controls=[Discreet()])
+    events, result = await stream_events(a_spec(), Speaker(["The code ", "is 1234."]), controls=[Discreet()])
     assert "".join(words(events)) == result.content == "The code is ****."
 
 
@@ -261,14 +259,14 @@ async def test_controls_elsewhere_do_not_hold_text_back() -> None:
         def at_input(self, text: str, ctx: Any) -> Any:
             return None
 
-    events, _ = await heard(a_spec(), Speaker(["Wel", "come."]), controls=[Watches()])
+    events, _ = await stream_events(a_spec(), Speaker(["Wel", "come."]), controls=[Watches()])
     assert words(events) == ["Wel", "come."]
 
 
 async def test_a_turn_that_waits_ends_the_stream() -> None:
     """A review ends the events, and the result says what is to be decided."""
-    talker = Talker(wants(("add", {"a": 1})), "Done.")
-    events, result = await heard(a_spec(tools=[add], approve=["add"]), talker)
+    talker = Talker(tool_calls(("add", {"a": 1})), "Done.")
+    events, result = await stream_events(a_spec(tools=[add], approve=["add"]), talker)
     assert (events[-1].kind, result.status) == ("review_requested", "waiting")
     async with stream(
         a_spec(tools=[add], approve=["add"]),

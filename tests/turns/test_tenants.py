@@ -14,11 +14,9 @@ import anyio
 import pytest
 from tests.support.turns import KINDS, Talker, a_spec, a_store
 
-from omoide import turns
-from omoide.core.entry import Scope
+from omoide import Scope, turns
 from omoide.errors import Invalid, MissingNamespace
-from omoide.turns import preflight, turn, write
-from omoide.turns.model import Request
+from omoide.turns import Request, preflight, turn, write
 
 TURNS = int(os.environ.get("OMOIDE_TURNS", "100"))
 TENANTS = ("acme", "Acme")

@@ -9,16 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.turns import Spy, Talker, a_spec, wants
+from tests.support.turns import Spy, Talker, a_spec, tool_calls
 
-from omoide import memory, thread
-from omoide.core.action import Action, action
-from omoide.core.agent import Agent
-from omoide.core.entry import Entry, RecallRequest, RecallResult
+from omoide import Action, Agent, Entry, RecallRequest, RecallResult, action, memory, thread
 from omoide.errors import ModelMisbehaved, OverBudget
 from omoide.retrieval import estimate_tokens
-from omoide.turns import ToolCall, preflight, turn
-from omoide.turns.model import Reply
+from omoide.turns import Reply, ToolCall, preflight, turn
 
 TEA = Entry(agent_id="memory_agent", content="Tea is at five.")
 
@@ -37,7 +33,7 @@ class Shape(msgspec.Struct):
     corners: list[Point]
 
 
-def giving(result: Any, *, pure: bool = False) -> Action:
+def tool_giving(result: Any, *, pure: bool = False) -> Action:
     """A tool that gives this, or raises it."""
 
     def give(ctx: Any) -> Any:
@@ -49,9 +45,9 @@ def giving(result: Any, *, pure: bool = False) -> Action:
     return action(give) if pure else action(effectful=True)(give)
 
 
-async def asked_for(*tools: Action, **fields: Any) -> tuple[Any, list[str]]:
+async def run_tools(*tools: Action, **fields: Any) -> tuple[Any, list[str]]:
     """A turn in which a model asks for each of the tools, and what it was told."""
-    talker = Talker(wants(*[(tool.name, {}) for tool in tools]), "Done.")
+    talker = Talker(tool_calls(*[(tool.name, {}) for tool in tools]), "Done.")
     result = await turn(a_spec(memory=None, tools=[*tools], **fields), "hello", model=talker)
     return result, [one.content for one in talker.prompts[-1].messages if one.role == "tool"]
 
@@ -64,14 +60,14 @@ async def test_a_memory_that_a_tool_found_is_told(kind: str) -> None:
     """A tool that searches memory may return what it found as it is, and the model reads the words."""
     recalled = RecallResult(request=RecallRequest(agent_id="memory_agent", query="tea"), entries=(TEA,))
     found = {"one": TEA, "several": [TEA], "inside": {"found": TEA}, "recalled": recalled}[kind]
-    result, told = await asked_for(giving(found))
+    result, told = await run_tools(tool_giving(found))
     assert "Tea is at five." in told[0]
     assert [effect.status for effect in result.journal if effect.kind == "tool"] == ["finished"]
 
 
 async def test_a_slot_that_a_pure_action_gives_is_not_told() -> None:
     """What a pure action made of the agent's own memory is done, and not read out."""
-    _, told = await asked_for(giving(memory.of(Agent.new("a")), pure=True))
+    _, told = await run_tools(tool_giving(memory.of(Agent.new("a")), pure=True))
     assert told == ["done"]
 
 
@@ -88,11 +84,11 @@ async def test_a_slot_that_a_pure_action_gives_is_not_told() -> None:
 )
 async def test_data_is_told_in_plain_words(returned: Any, words: str) -> None:
     """Dates, structures and odd keys are told as JSON that anybody can read."""
-    told = (await asked_for(giving(returned)))[1][0]
+    told = (await run_tools(tool_giving(returned)))[1][0]
     assert msgspec.json.decode(told) == msgspec.json.decode(words)
 
 
-def _nested(depth: int) -> Any:
+def _nest(depth: int) -> Any:
     found: list[Any] = []
     for _ in range(depth):
         found = [found]
@@ -110,13 +106,13 @@ def _nested(depth: int) -> Any:
         Point(1),
         [TEA],
         object(),
-        _nested(5_000),
+        _nest(5_000),
     ],
     ids=["nul", "surrogate", "inside", "nan", "inf", "dataclass", "entries", "object", "deep"],
 )
 async def test_a_tool_that_did_its_work_has_not_failed(returned: Any) -> None:
     """Whatever an effectful tool returns, it is told as done, so that no model does it a second time."""
-    result, told = await asked_for(giving(returned))
+    result, told = await run_tools(tool_giving(returned))
     assert [effect.status for effect in result.journal if effect.kind == "tool"] == ["finished"]
     assert "tool_failed" not in [event.kind for event in result.events]
     assert told[0]
@@ -139,8 +135,8 @@ async def test_a_tool_that_was_cancelled_from_inside_is_an_answer(kind: str, alo
     """Nobody cancelled the turn: the model is told of this one's failure and of the others' answers."""
     odd = {
         "task": action(effectful=True)(_awaits_a_cancelled_task),
-        "plain": giving(asyncio.CancelledError()),
-        "pure": giving(asyncio.CancelledError(), pure=True),
+        "plain": tool_giving(asyncio.CancelledError()),
+        "pure": tool_giving(asyncio.CancelledError(), pure=True),
     }[kind]
 
     @action(effectful=True)
@@ -148,7 +144,7 @@ async def test_a_tool_that_was_cancelled_from_inside_is_an_answer(kind: str, alo
         """Work."""
         return "fine"
 
-    result, told = await asked_for(*([odd] if alone else [odd, fine]))
+    result, told = await run_tools(*([odd] if alone else [odd, fine]))
     assert (result.status, result.content) == ("finished", "Done.")
     assert len(told) == (1 if alone else 2)
     assert told[1:] == [] if alone else ["fine"]
@@ -163,7 +159,7 @@ async def test_parameters_that_are_no_json_are_counted_and_cut() -> None:
     """A model that writes megabytes of nonsense does not get them back, and what it gets back is counted."""
     nonsense = Reply(calls=(ToolCall(id="c1", name="give", invalid="{ broken " * 400_000),))
     talker = Talker(nonsense, "Done.")
-    spec = a_spec(memory=None, tools=[giving("x")], limits={"max_observation_tokens": 500})
+    spec = a_spec(memory=None, tools=[tool_giving("x")], limits={"max_observation_tokens": 500})
     result = await turn(spec, "hello", model=talker)
     sent = [call.invalid for message in talker.prompts[1].messages for call in message.calls]
     assert sent[0] is not None
@@ -196,7 +192,7 @@ async def test_many_long_answers_share_the_room() -> None:
         """Say little."""
         return "It is short."
 
-    talker = Talker(wants(*[("read", {"part": part}) for part in range(30)], ("short", {})), "Done.")
+    talker = Talker(tool_calls(*[("read", {"part": part}) for part in range(30)], ("short", {})), "Done.")
     spec = a_spec(
         memory=None, tools=[read, short], window={"max_tokens": 12_000, "reserve_output_tokens": 1_000}
     )
@@ -226,7 +222,7 @@ async def test_no_parameters_may_be_said_in_many_ways(params: Any) -> None:
     """Nothing, an empty text and an empty object all mean that a tool is called without parameters."""
     wish = {"type": "operations", "operations": [{"id": "c1", "name": "give", "params": params}]}
     talker = Talker(wish, "Done.")
-    result = await turn(a_spec(memory=None, tools=[giving("given")]), "hello", model=talker)
+    result = await turn(a_spec(memory=None, tools=[tool_giving("given")]), "hello", model=talker)
     assert (result.content, talker.prompts[1].messages[-1].content) == ("Done.", "given")
 
 
@@ -272,5 +268,5 @@ async def test_what_an_action_writes_into_the_thread_is_not_taken_for_ours(entry
         said = {**entry["payload"], "request_id": ctx.request_id}
         return thread.of(ctx.agent).append({"kind": entry["kind"], "payload": said})
 
-    result, told = await asked_for(jot)
+    result, told = await run_tools(jot)
     assert (result.content, told) == ("Done.", ["done"])

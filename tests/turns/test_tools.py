@@ -8,16 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.turns import Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import Spy, Talker, a_spec, kinds_of, tool_calls
 
-from omoide import memory
-from omoide.core.action import Action, action
-from omoide.core.agent import Agent
-from omoide.core.definition import Plugin
+from omoide import Action, Agent, Plugin, action, memory
 from omoide.errors import NotFound, TooManyRounds
 from omoide.retrieval import estimate_tokens
-from omoide.turns import ToolCall, turn
-from omoide.turns.model import Reply
+from omoide.turns import Reply, ToolCall, turn
 
 
 @action(effectful=True)
@@ -51,9 +47,11 @@ async def hang(ctx: Any) -> str:
     return "never"
 
 
-async def observed(*tools: Action, calls: tuple[tuple[str, dict[str, Any]], ...], **fields: Any) -> list[str]:
+async def observe_tools(
+    *tools: Action, calls: tuple[tuple[str, dict[str, Any]], ...], **fields: Any
+) -> list[str]:
     """What a model is told after it asked for these tools, in order."""
-    talker = Talker(wants(*calls), "Done.")
+    talker = Talker(tool_calls(*calls), "Done.")
     result = await turn(a_spec(memory=None, tools=[*tools], **fields), "hello", model=talker)
     assert result.content == "Done."
     return [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
@@ -61,7 +59,7 @@ async def observed(*tools: Action, calls: tuple[tuple[str, dict[str, Any]], ...]
 
 async def test_tools_answer_the_model() -> None:
     """Async and plain tools run, and their answers go back under the ids of their calls."""
-    talker = Talker(wants(("add", {"a": 2, "b": 3}), ("shout", {"text": "hi"})), "Done.")
+    talker = Talker(tool_calls(("add", {"a": 2, "b": 3}), ("shout", {"text": "hi"})), "Done.")
     result = await turn(a_spec(tools=[add, shout]), "hello", model=talker)
     told = [message for message in talker.prompts[1].messages if message.role == "tool"]
     assert [(one.call_id, one.name, one.content) for one in told] == [
@@ -74,7 +72,7 @@ async def test_tools_answer_the_model() -> None:
 
 async def test_defaults_of_parameters_are_filled_in() -> None:
     """A parameter with a default may be left out by the model."""
-    assert await observed(add, calls=(("add", {"a": 2}),)) == ["3"]
+    assert await observe_tools(add, calls=(("add", {"a": 2}),)) == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ async def test_what_a_tool_returns_is_told_as_text_or_json(returned: Any, told: 
         """Give something."""
         return returned
 
-    said = (await observed(give, calls=(("give", {}),)))[0]
+    said = (await observe_tools(give, calls=(("give", {}),)))[0]
     assert said
     if told is not None:
         assert said.replace(" ", "") == told
@@ -121,7 +119,10 @@ async def test_calls_of_one_round_run_at_the_same_time() -> None:
         return "second"
 
     with anyio.fail_after(10):
-        assert await observed(first, second, calls=(("first", {}), ("second", {}))) == ["first", "second"]
+        assert await observe_tools(first, second, calls=(("first", {}), ("second", {}))) == [
+            "first",
+            "second",
+        ]
 
 
 async def test_plain_functions_run_at_the_same_time_as_well() -> None:
@@ -134,7 +135,7 @@ async def test_plain_functions_run_at_the_same_time_as_well() -> None:
         together.wait()
         return "met"
 
-    assert await observed(meet, calls=(("meet", {}), ("meet", {}))) == ["met", "met"]
+    assert await observe_tools(meet, calls=(("meet", {}), ("meet", {}))) == ["met", "met"]
 
 
 @pytest.mark.parametrize("allowed", [1, 3])
@@ -153,13 +154,13 @@ async def test_no_more_run_at_once_than_allowed(allowed: int) -> None:
         running -= 1
         return "worked"
 
-    told = await observed(work, calls=(("work", {}),) * 9, limits={"parallel": allowed})
+    told = await observe_tools(work, calls=(("work", {}),) * 9, limits={"parallel": allowed})
     assert (told, most) == (["worked"] * 9, allowed)
 
 
 async def test_a_failing_tool_is_an_answer() -> None:
     """What a tool raises is told to the model, which may do better; the turn goes on."""
-    talker = Talker(wants(("fail", {}), ("add", {"a": 1})), "Done.")
+    talker = Talker(tool_calls(("fail", {}), ("add", {"a": 1})), "Done.")
     result = await turn(a_spec(tools=[fail, add]), "hello", model=talker)
     told = [message.content for message in talker.prompts[1].messages if message.role == "tool"]
     assert "the printer is on fire" in told[0]
@@ -178,7 +179,7 @@ async def test_wrong_parameters_are_an_answer(params: dict[str, Any]) -> None:
         ran.append(a)
         return a
 
-    told = await observed(count, calls=(("count", params),))
+    told = await observe_tools(count, calls=(("count", params),))
     assert any(f"{name!r}" in told[0] for name in ("a", "c"))
     assert ran == []
 
@@ -195,7 +196,7 @@ async def test_parameters_that_are_no_object_are_an_answer() -> None:
 
 async def test_an_unknown_tool_is_an_answer() -> None:
     """A tool that is not among the spec's is said not to be there, and those that are get named."""
-    told = await observed(add, calls=(("subtract", {}), ("shout", {"text": "hi"})))
+    told = await observe_tools(add, calls=(("subtract", {}), ("shout", {"text": "hi"})))
     assert all("add" in one for one in told)
     assert "subtract" in told[0]
     assert "HI" not in told[1]
@@ -216,7 +217,7 @@ async def test_a_plugin_brings_tools_only_where_the_spec_lists_them() -> None:
         actions = (open_vault,)
 
     for tools, times in ((["add"], 0), (["add", "open_vault"], 1)):
-        talker = Talker(wants(("open_vault", {})), "Done.")
+        talker = Talker(tool_calls(("open_vault", {})), "Done.")
         spec = a_spec(tools=tools, plugins=[Vault]).bind(tools=[add])
         await turn(spec, "hello", model=talker)
         assert [operation.name for operation in talker.prompts[0].operations] == tools
@@ -234,7 +235,7 @@ async def test_a_tool_without_code_is_an_error_before_anything_happens() -> None
 async def test_a_tool_that_takes_too_long_is_an_answer() -> None:
     """After its time a tool is given up, and the model is told that nobody knows whether it took effect."""
     with anyio.fail_after(10):
-        told = await observed(
+        told = await observe_tools(
             hang, add, calls=(("hang", {}), ("add", {"a": 1})), limits={"tool_timeout_ms": 500}
         )
     assert "0.5 s" in told[0]
@@ -253,7 +254,7 @@ async def test_a_plain_function_that_takes_too_long_is_not_waited_for() -> None:
 
     try:
         with anyio.fail_after(10):
-            told = await observed(stuck, calls=(("stuck", {}),), limits={"tool_timeout_ms": 50})
+            told = await observe_tools(stuck, calls=(("stuck", {}),), limits={"tool_timeout_ms": 50})
     finally:
         release.set()
     assert "0.05 s" in told[0]
@@ -267,13 +268,13 @@ async def test_a_tool_that_raises_a_time_out_of_its_own_is_not_said_to_hang() ->
         """Fetch."""
         raise TimeoutError("the server took 3 s")
 
-    assert "the server took 3 s" in (await observed(fetch, calls=(("fetch", {}),)))[0]
+    assert "the server took 3 s" in (await observe_tools(fetch, calls=(("fetch", {}),)))[0]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 async def test_rounds_are_bounded(rounds: int) -> None:
     """A model that never stops asking is stopped, after exactly as many rounds as allowed."""
-    talker, store = Talker(wants(("add", {"a": 1}))), Spy()
+    talker, store = Talker(tool_calls(("add", {"a": 1}))), Spy()
     spec = a_spec(tools=[add], memory={"capture": "conversation"}, limits={"max_rounds": rounds})
     with pytest.raises(TooManyRounds, match="max_rounds") as stopped:
         await turn(spec, "hello", model=talker, store=store)
@@ -282,14 +283,14 @@ async def test_rounds_are_bounded(rounds: int) -> None:
 
 async def test_an_answer_in_the_last_round_counts() -> None:
     """The answer may come as late as in the last round."""
-    talker = Talker(wants(("add", {"a": 1})), wants(("add", {"a": 2})), "Done.")
+    talker = Talker(tool_calls(("add", {"a": 1})), tool_calls(("add", {"a": 2})), "Done.")
     result = await turn(a_spec(tools=[add], limits={"max_rounds": 3}), "hello", model=talker)
     assert (result.content, result.rounds) == ("Done.", 3)
 
 
 async def test_the_same_call_id_in_another_round_is_another_call() -> None:
     """Providers that count their calls from one in each reply get every call run and answered."""
-    talker = Talker(wants(("add", {"a": 1})), wants(("add", {"a": 10})), "Done.")
+    talker = Talker(tool_calls(("add", {"a": 1})), tool_calls(("add", {"a": 10})), "Done.")
     await turn(a_spec(tools=[add]), "hello", model=talker)
     told = [message.content for message in talker.prompts[-1].messages if message.role == "tool"]
     assert told == ["2", "11"]
@@ -307,7 +308,7 @@ async def test_the_same_call_id_twice_in_a_reply_is_two_calls() -> None:
 async def test_a_pure_action_changes_the_agent() -> None:
     """What a pure action returns becomes part of the agent, for the next call of the round as well."""
     talker = Talker(
-        wants(("believe", {"key": "a", "value": "1"}), ("believe", {"key": "b", "value": "2"})), "Done."
+        tool_calls(("believe", {"key": "a", "value": "1"}), ("believe", {"key": "b", "value": "2"})), "Done."
     )
     spec = a_spec(tools=[believe])
     result: Any = await turn(spec, "hello", model=talker)
@@ -319,7 +320,7 @@ async def test_an_agent_may_be_brought_along() -> None:
     """A turn goes on from the agent it is given, and gives back another; the first stays as it was."""
     spec = a_spec(tools=[believe])
     before = memory.put_in_space(Agent.new(spec.definition()), "world", "a", "1")
-    talker = Talker(wants(("believe", {"key": "b", "value": "2"})), "Done.")
+    talker = Talker(tool_calls(("believe", {"key": "b", "value": "2"})), "Done.")
     result: Any = await turn(spec, "hello", model=talker, agent=before)
     assert memory.get_in_space(result.agent, "world", "a") == "1"
     assert memory.get_in_space(result.agent, "world", "b") == "2"
@@ -334,7 +335,7 @@ async def test_a_pure_action_that_fails_changes_nothing() -> None:
         """Refuse."""
         raise ValueError("not today")
 
-    talker = Talker(wants(("refuse", {})), "Done.")
+    talker = Talker(tool_calls(("refuse", {})), "Done.")
     spec = a_spec(tools=[refuse])
     agent = Agent.new(spec.definition())
     result: Any = await turn(spec, "hello", model=talker, agent=agent)
@@ -351,7 +352,7 @@ async def test_a_long_answer_is_cut_and_said_to_be(letter: str) -> None:
         """Say a lot."""
         return letter * 100_000
 
-    told = (await observed(recite, calls=(("recite", {}),), limits={"max_observation_tokens": 100}))[0]
+    told = (await observe_tools(recite, calls=(("recite", {}),), limits={"max_observation_tokens": 100}))[0]
     assert told.startswith(letter)
     assert "characters more" in told
     assert estimate_tokens(told) <= 100
@@ -366,7 +367,7 @@ async def test_an_error_that_cannot_be_kept_is_an_answer_as_well(words: str) -> 
         """Complain oddly."""
         raise RuntimeError(words)
 
-    told = (await observed(rant, calls=(("rant", {}),)))[0]
+    told = (await observe_tools(rant, calls=(("rant", {}),)))[0]
     assert told.startswith("RuntimeError")
     told.encode()
 
@@ -379,7 +380,7 @@ async def test_a_long_error_is_cut_as_well() -> None:
         """Complain at length."""
         raise RuntimeError("x" * 100_000)
 
-    told = (await observed(rant, calls=(("rant", {}),), limits={"max_observation_tokens": 100}))[0]
+    told = (await observe_tools(rant, calls=(("rant", {}),), limits={"max_observation_tokens": 100}))[0]
     assert estimate_tokens(told) <= 100
 
 
@@ -392,7 +393,7 @@ async def test_an_answer_that_cannot_be_kept_is_said_to_be_none(returned: Any) -
         """Give something odd."""
         return returned
 
-    told = (await observed(give, calls=(("give", {}),)))[0]
+    told = (await observe_tools(give, calls=(("give", {}),)))[0]
     assert told
     told.encode()
     assert "\0" not in told
@@ -416,7 +417,7 @@ async def test_cancelling_a_turn_cancels_its_tools() -> None:
     async with anyio.create_task_group() as group:
 
         async def run() -> None:
-            await turn(spec, "hello", model=Talker(wants(*[("wait", {})] * 3)), store=store)
+            await turn(spec, "hello", model=Talker(tool_calls(*[("wait", {})] * 3)), store=store)
 
         group.start_soon(run)
         await started.wait()
@@ -427,7 +428,7 @@ async def test_cancelling_a_turn_cancels_its_tools() -> None:
 
 async def test_the_journal_names_every_effect() -> None:
     """What was recalled, what the model replied and what each tool answered is there, in order."""
-    talker = Talker(wants(("add", {"a": 1}), ("fail", {})), "Done.")
+    talker = Talker(tool_calls(("add", {"a": 1}), ("fail", {})), "Done.")
     result = await turn(a_spec(tools=[add, fail]), "hello", model=talker, store=Spy())
     assert [(effect.kind, effect.status) for effect in result.journal] == [
         ("recall", "finished"),
@@ -445,7 +446,7 @@ async def test_a_model_sees_the_journal_so_far() -> None:
 
     def talk(request: Any, journal: Any) -> Any:
         seen.append([effect.kind for effect in journal])
-        return wants(("add", {"a": 1})) if len(seen) == 1 else "Done."
+        return tool_calls(("add", {"a": 1})) if len(seen) == 1 else "Done."
 
     await turn(a_spec(tools=[add], memory=None), "hello", model=talk)
     assert seen == [[], ["model", "tool"]]

@@ -47,11 +47,11 @@ def spans() -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
-def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
+def span_named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     return next(span for span in spans.get_finished_spans() if span.name == name)
 
 
-async def weighed() -> None:
+async def run_weighing() -> None:
     async with open_store("memory://", embedder="none") as store:
         await write(SPEC, "The zebra was light.", store=store, session_id="s")
         model = ScriptedModel(ASKS, "It has 3 kg.")
@@ -60,8 +60,8 @@ async def weighed() -> None:
 
 async def test_a_turn_is_a_tree_of_spans(spans: InMemorySpanExporter) -> None:
     """Recall, each call of the model, each tool and the capture lie inside the span of the agent."""
-    await weighed()
-    root = named(spans, "invoke_agent scales")
+    await run_weighing()
+    root = span_named(spans, "invoke_agent scales")
     inside = [span.name for span in spans.get_finished_spans() if span.parent is not None]
     assert inside == [
         "search_memory",
@@ -77,9 +77,9 @@ async def test_a_turn_is_a_tree_of_spans(spans: InMemorySpanExporter) -> None:
 
 async def test_spans_have_the_names_of_the_conventions(spans: InMemorySpanExporter) -> None:
     """Operation, agent, conversation, models, tokens, tool and records are told under their agreed names."""
-    await weighed()
+    await run_weighing()
     said = {
-        name: dict(named(spans, name).attributes or {})
+        name: dict(span_named(spans, name).attributes or {})
         for name in ("invoke_agent scales", "search_memory", "chat scripted", "execute_tool weigh")
     }
     assert said["invoke_agent scales"]["gen_ai.agent.id"] == "scales"
@@ -101,7 +101,7 @@ async def test_content_is_told_only_where_it_was_asked_for(
 ) -> None:
     """No span holds a word of what was said or remembered, unless the program opted in."""
     monkeypatch.setenv(CAPTURE, "true" if wanted else "false")
-    await weighed()
+    await run_weighing()
     told = str([dict(span.attributes or {}) for span in spans.get_finished_spans()])
     assert ("zebra" in told) is wanted
 
@@ -112,7 +112,7 @@ async def test_what_failed_says_its_kind_and_no_more(spans: InMemorySpanExporter
         await turn(
             SPEC.replace(memory=None), "Hi.", model=ScriptedModel(ModelFailed("m", "saw a zebra", "x"))
         )
-    failed = named(spans, "invoke_agent scales")
+    failed = span_named(spans, "invoke_agent scales")
     assert dict(failed.attributes or {})["error.type"] == "ModelFailed"
     assert "zebra" not in str([(s.attributes, s.events, s.status.description) for s in [failed]])
 
@@ -124,4 +124,4 @@ async def test_the_turns_of_a_session_are_told_as_well(spans: InMemorySpanExport
         Session.open(SPEC, "conv", store=store, model=ScriptedModel("Hello.")) as session,
     ):
         await session.chat("Hi.")
-    assert dict(named(spans, "invoke_agent scales").attributes or {})["gen_ai.conversation.id"] == "conv"
+    assert dict(span_named(spans, "invoke_agent scales").attributes or {})["gen_ai.conversation.id"] == "conv"

@@ -8,10 +8,9 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, wants
+from tests.support.turns import ALEX, Spy, Talker, a_spec, kinds_of, tool_calls
 
-from omoide import memory
-from omoide.core.action import action
+from omoide import action, memory
 from omoide.errors import (
     Diverged,
     Invalid,
@@ -22,10 +21,7 @@ from omoide.errors import (
     ModelTimedOut,
     OmoideError,
 )
-from omoide.turns import Snapshot, Usage, chat, model, replay, turn, write
-from omoide.turns.controls import Decision
-from omoide.turns.journal import Journal
-from omoide.turns.model import Reply, Request
+from omoide.turns import Decision, Journal, Reply, Request, Snapshot, Usage, chat, model, replay, turn, write
 
 CONVERSATION = {"capture": "conversation"}
 
@@ -83,7 +79,7 @@ async def test_events_tell_what_happened_in_order() -> None:
     """A turn with memory, a tool and capture says so, each thing where it happened."""
     store, spec = Spy(), a_spec(memory=CONVERSATION, tools=[note])
     await write(spec, ALEX, store=store)
-    talker = Talker(wants(("note", {"text": "tea"})), "Done.")
+    talker = Talker(tool_calls(("note", {"text": "tea"})), "Done.")
     result = await turn(spec, "hello", model=talker, store=store)
     assert kinds_of(result) == [
         "turn_started",
@@ -114,7 +110,7 @@ async def test_events_say_what_happened_and_not_what_was_said() -> None:
     """Neither input, memory, parameters, results nor the answer stand in an event."""
     store, spec = Spy(), a_spec(memory=CONVERSATION, tools=[note])
     await write(spec, "the walrus remembers", store=store)
-    talker = Talker(wants(("note", {"text": "walrus tea"})), "The walrus is fine.")
+    talker = Talker(tool_calls(("note", {"text": "walrus tea"})), "The walrus is fine.")
     result = await turn(spec, "walrus?", model=talker, store=store, context={"about": "walrus"})
     assert "walrus" not in repr(result.events)
 
@@ -226,7 +222,7 @@ async def test_a_model_may_take_the_request_the_journal_and_the_context() -> Non
 async def test_an_operation_is_a_wish_for_a_tool() -> None:
     """One operation, or several, are run, and the model is asked again."""
     single = {"type": "operation", "name": "note", "params": {"text": "a"}}
-    talker = Talker(single, wants(("note", {"text": "b"}), ("note", {"text": "c"})), "Done.")
+    talker = Talker(single, tool_calls(("note", {"text": "b"}), ("note", {"text": "c"})), "Done.")
     result: Any = await turn(a_spec(tools=[note]), "hello", model=talker)
     answers = [message.content for message in result.prompt.messages if message.role == "tool"]
     assert [answer for answer in answers if "noted" in answer] == answers
@@ -294,7 +290,9 @@ async def test_a_result_says_what_became_of_the_turn() -> None:
 async def test_usage_is_that_of_all_rounds() -> None:
     """Tokens of every request of the turn are added up."""
     usage = {"input_tokens": 10, "output_tokens": 2, "requests": 1}
-    talker = Talker({**wants(("note", {"text": "a"})), "usage": usage}, {"content": "Hi.", "usage": usage})
+    talker = Talker(
+        {**tool_calls(("note", {"text": "a"})), "usage": usage}, {"content": "Hi.", "usage": usage}
+    )
     result = await turn(a_spec(tools=[note]), "hello", model=talker)
     assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.requests) == (20, 4, 2)
 
@@ -314,11 +312,11 @@ async def test_a_turn_leaves_the_spec_alone() -> None:
     """A spec is data: the same before and after."""
     spec = a_spec(memory=CONVERSATION, tools=[note])
     before = spec.to_json()
-    await turn(spec, "hello", model=Talker(wants(("note", {"text": "a"})), "Hi."), store=Spy())
+    await turn(spec, "hello", model=Talker(tool_calls(("note", {"text": "a"})), "Hi."), store=Spy())
     assert spec.to_json() == before
 
 
-def believed(result: Any) -> list[str]:
+def beliefs_of(result: Any) -> list[str]:
     """What the agent of a result came to believe, in order."""
     return list(memory.get_in_space(result.agent, "world", "believed", ()))
 
@@ -359,12 +357,12 @@ class Machine:
 
     async def ran(self, *calls: tuple[str, dict[str, Any]]) -> tuple[Talker, Any]:
         """A model that asked for these, and what came of the turn."""
-        talker = Talker(wants(*calls), "Done.")
+        talker = Talker(tool_calls(*calls), "Done.")
         return talker, await turn(self.spec, "hello", model=talker, store=self.store, request_id="req_1")
 
     async def crashed(self, tool: str) -> tuple[Talker, Any]:
         """A turn whose program ended while the tool ran: it began, and nobody knows how it ended."""
-        talker = Talker(wants((tool, {"text": "tea"})), "Done.")
+        talker = Talker(tool_calls((tool, {"text": "tea"})), "Done.")
         options: dict[str, Any] = {"model": talker, "store": self.store, "request_id": "req_1"}
         asleep: Any = await turn(self.spec, "hello", checkpoint="before_tool", **options)
         whole = await turn(self.spec, asleep.snapshot, model=talker, store=Spy())
@@ -386,7 +384,7 @@ async def test_a_journal_replays_without_calling_anything() -> None:
     journal = Journal.from_json(result.journal.to_json())
     again: Any = await replay(machine.spec, journal)
     assert (again.content, again.rounds, again.usage) == (result.content, result.rounds, result.usage)
-    assert believed(again) == ["tea"]
+    assert beliefs_of(again) == ["tea"]
     assert [*again.journal] == [*result.journal]
     assert (len(talker.requests), machine.used, machine.store.log) == (asked, used, log)
 
@@ -461,7 +459,7 @@ CHECKPOINTS = st.sampled_from((None, "after_prompt", "before_tool"))
 ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=3), max_size=3)
 
 
-async def finished(machine: Machine, talker: Talker, **options: Any) -> Any:
+async def finish_turn(machine: Machine, talker: Talker, **options: Any) -> Any:
     """What comes of a turn in the end, if every pause is written down, and every question approved."""
     fixed: dict[str, Any] = {"model": talker, "store": machine.store}
     result: Any = await turn(machine.spec, "hello", request_id="req_1", **fixed, **options)
@@ -476,16 +474,16 @@ async def finished(machine: Machine, talker: Talker, **options: Any) -> Any:
 @given(rounds=ROUNDS, approve=st.sets(st.sampled_from(("once", "believe", "fail"))), checkpoint=CHECKPOINTS)
 async def test_pauses_change_nothing(rounds: list[Any], approve: set[str], checkpoint: str | None) -> None:
     """However often a turn is put aside, it asks, runs, captures and becomes what it would have in one go."""
-    script = [*(wants(*calls, prefix=f"call_{at}_") for at, calls in enumerate(rounds)), "Done."]
+    script = [*(tool_calls(*calls, prefix=f"call_{at}_") for at, calls in enumerate(rounds)), "Done."]
     straight, paused = Machine(), Machine()
     paused.spec = a_spec(tools=paused.tools, memory=CONVERSATION, approve=sorted(approve))
     told, heard = Talker(*script), Talker(*script)
-    first = await finished(straight, told)
-    second = await finished(paused, heard, checkpoint=checkpoint)
+    first = await finish_turn(straight, told)
+    second = await finish_turn(paused, heard, checkpoint=checkpoint)
     assert [prompt.messages for prompt in heard.prompts] == [prompt.messages for prompt in told.prompts]
     assert sorted(paused.used) == sorted(straight.used)
-    assert believed(second) == believed(first)
+    assert beliefs_of(second) == beliefs_of(first)
     assert (second.content, second.rounds) == (first.content, first.rounds)
     assert [entry.content for entry in paused.store.kept] == [entry.content for entry in straight.store.kept]
     again: Any = await replay(paused.spec, Journal.from_json(second.journal.to_json()))
-    assert (again.content, believed(again)) == (first.content, believed(first))
+    assert (again.content, beliefs_of(again)) == (first.content, beliefs_of(first))

@@ -6,24 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, kept, system_of
+from tests.support.turns import ALEX, KINDS, Spy, Talker, a_spec, a_store, entries_of, system_of
 
-from omoide import turns
-from omoide.core.entry import Entry, RecallRequest, WriteRequest
+from omoide import Entry, RecallRequest, WriteRequest, turns
 from omoide.errors import Invalid, MissingNamespace, MissingScope, MissingStore
-from omoide.turns import preflight, turn, write
-from omoide.turns.spec import MemoryPolicy
+from omoide.turns import MemoryPolicy, preflight, turn, write
 
 SESSION = MemoryPolicy(scope="session")
 TENANT = MemoryPolicy(namespace=("context", "tenant_id"))
 
 
-async def put(store: Any, content: str = ALEX, /, **fields: Any) -> None:
+async def put_entry(store: Any, content: str = ALEX, /, **fields: Any) -> None:
     entry = Entry.new({"agent_id": "memory_agent", "content": content, **fields})
     await store.write(WriteRequest(entry=entry))
 
 
-async def recalled(store: Any, memory: Any = True, **options: Any) -> list[str]:
+async def recall_contents(store: Any, memory: Any = True, **options: Any) -> list[str]:
     result = await turns.recall(a_spec(memory=memory), "hello", store=store, **options)
     assert result is not None
     return sorted(entry.content for entry in result.entries)
@@ -46,7 +44,7 @@ async def test_what_was_written_comes_back_into_the_prompt_and_the_answer(kind: 
         result = await turn(spec, "hello", model=talker, store=store, session_id="conv-1")
         assert "Alex" in result.content
         assert "prefers the name Alex" in system_of(talker.prompts[0])
-        assert [entry.content for entry in await kept(store, session_id="conv-1")] == [
+        assert [entry.content for entry in await entries_of(store, session_id="conv-1")] == [
             ALEX,
             "User: hello\nAssistant: Welcome back, Alex.",
         ]
@@ -56,7 +54,7 @@ async def test_what_was_written_comes_back_into_the_prompt_and_the_answer(kind: 
 async def test_an_agent_without_memory_recalls_nothing(memory: Any) -> None:
     """Without a policy, or with a disabled one, the answer is None and the store is not asked."""
     store = Spy()
-    await put(store)
+    await put_entry(store)
     assert await turns.recall(a_spec(memory=memory), "hello", store=store) is None
     result: Any = await turn(a_spec(memory=memory), "hello", model=Talker(), store=store)
     assert result.recalled is None
@@ -116,7 +114,7 @@ async def test_an_entry_belongs_to_the_session_only_when_memory_does(
     entry = receipt.entry
     assert (entry.agent_id, entry.session_id, entry.content) == ("memory_agent", session, ALEX)
     assert entry.metadata == {"kind": "preference"}
-    assert await kept(store) == [entry]
+    assert await entries_of(store) == [entry]
 
 
 async def test_fields_of_an_entry_go_with_a_write() -> None:
@@ -163,31 +161,31 @@ async def test_an_explicit_write_works_whatever_is_captured(capture: str) -> Non
 async def test_memory_of_an_agent_is_that_of_all_its_sessions(kind: str, tmp_path: Path) -> None:
     """Scope agent recalls what any of the agent's sessions wrote, whether a session is named or not."""
     async with a_store(kind, tmp_path) as store:
-        await put(store, "global")
-        await put(store, "of one", session_id="conv-1")
-        await put(store, "of two", session_id="conv-2")
+        await put_entry(store, "global")
+        await put_entry(store, "of one", session_id="conv-1")
+        await put_entry(store, "of two", session_id="conv-2")
         everything = ["global", "of one", "of two"]
-        assert await recalled(store) == everything
-        assert await recalled(store, session_id="conv-1") == everything
+        assert await recall_contents(store) == everything
+        assert await recall_contents(store, session_id="conv-1") == everything
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_memory_of_a_session_is_that_session_and_no_other(kind: str, tmp_path: Path) -> None:
     """Scope session recalls exact matches: no other session, and nothing without a session."""
     async with a_store(kind, tmp_path) as store:
-        await put(store, "global")
+        await put_entry(store, "global")
         for session in ("conv-1", "conv-10", "CONV-1", "conv-2"):
-            await put(store, f"of {session}", session_id=session)
-        assert await recalled(store, SESSION, session_id="conv-1") == ["of conv-1"]
-        assert await recalled(store, SESSION, session_id="conv") == []
+            await put_entry(store, f"of {session}", session_id=session)
+        assert await recall_contents(store, SESSION, session_id="conv-1") == ["of conv-1"]
+        assert await recall_contents(store, SESSION, session_id="conv") == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_session_without_a_name_is_no_session(kind: str, tmp_path: Path) -> None:
     """A store that is asked for a session and not told which finds nothing, not even what has no session."""
     async with a_store(kind, tmp_path) as store:
-        await put(store, "global")
-        await put(store, "of one", session_id="conv-1")
+        await put_entry(store, "global")
+        await put_entry(store, "of one", session_id="conv-1")
         request = RecallRequest(agent_id="memory_agent", scope="session", query="hello")
         assert (await store.recall(request)).entries == ()
 
@@ -197,13 +195,13 @@ async def test_the_limit_applies_to_what_is_the_agents_own(kind: str, tmp_path: 
     """Newer entries of other agents, sessions and namespaces neither show up nor use up the limit."""
     policy = SESSION.replace(max_entries=2)
     async with a_store(kind, tmp_path) as store:
-        await put(store, "mine one", session_id="conv-1")
-        await put(store, "mine two", session_id="conv-1")
+        await put_entry(store, "mine one", session_id="conv-1")
+        await put_entry(store, "mine two", session_id="conv-1")
         for at in range(6):
-            await put(store, f"hello {at}", agent_id="another", session_id="conv-1")
-            await put(store, f"hello {at}", session_id="conv-2")
-            await put(store, f"hello {at}", session_id="conv-1", namespace="elsewhere")
-        assert await recalled(store, policy, session_id="conv-1") == ["mine one", "mine two"]
+            await put_entry(store, f"hello {at}", agent_id="another", session_id="conv-1")
+            await put_entry(store, f"hello {at}", session_id="conv-2")
+            await put_entry(store, f"hello {at}", session_id="conv-1", namespace="elsewhere")
+        assert await recall_contents(store, policy, session_id="conv-1") == ["mine one", "mine two"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -211,7 +209,7 @@ async def test_no_more_than_max_entries_come_back(kind: str, tmp_path: Path) -> 
     """A turn is shown at most as many entries as the policy says."""
     async with a_store(kind, tmp_path) as store:
         for at in range(7):
-            await put(store, f"fact {at}")
+            await put_entry(store, f"fact {at}")
         talker = Talker()
         await turn(a_spec(memory={"max_entries": 3}), "hello", model=talker, store=store)
         memory = talker.prompts[0].memory

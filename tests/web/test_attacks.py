@@ -16,6 +16,7 @@ from omoide import Scope
 from omoide.stores.sqlite.connection import SQLiteConnections
 from omoide.web import openapi_document
 
+PATHS = openapi_document()["paths"]
 WORD = "marzipanlantern"
 """What somebody sends, and no log may show."""
 SQL = [
@@ -37,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[Service]:
+def service(folder: Path) -> Iterator[Service]:
     with (
         open_test_store(folder) as store,
         serve(store, requests_per_minute=None, max_body_bytes=100_000) as server,
@@ -46,24 +47,24 @@ def running(folder: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def eve(running: Service) -> Iterator[httpx2.Client]:
+def eve(service: Service) -> Iterator[httpx2.Client]:
     """Somebody with a good token for one namespace, and bad intentions."""
-    with httpx2.Client(base_url=running.url, headers=bearer(running.secrets.admin), timeout=20) as client:
+    with httpx2.Client(base_url=service.url, headers=bearer(service.secrets.admin), timeout=20) as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
-def unharmed(running: Service, folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def unharmed(service: Service, folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """After each attempt the others' memories are as they were, the file is sound, and the log is silent."""
     caplog.set_level(logging.DEBUG)
-    before = _theirs(running)
+    before = _theirs(service)
     yield
-    assert _theirs(running) == before
-    assert running.store.sync.check() == []
+    assert _theirs(service) == before
+    assert service.store.sync.check() == []
     told = "\n".join(f"{record.getMessage()}{record.exc_text or ''}" for record in caplog.records)
     assert WORD not in told
     assert SECRET not in told
-    assert running.secrets.admin not in told
+    assert service.secrets.admin not in told
 
 
 def _theirs(server: Service) -> list[Any]:
@@ -76,7 +77,7 @@ def string_parameters() -> list[tuple[str, str]]:
     """Every parameter of a query that takes text."""
     return [
         (path, parameter["name"])
-        for path, methods in openapi_document()["paths"].items()
+        for path, methods in PATHS.items()
         for parameter in methods.get("get", {}).get("parameters", [])
         if parameter["in"] == "query" and parameter["schema"].get("type") == "string" and path != "/v1/events"
     ]
@@ -92,7 +93,7 @@ def test_no_parameter_becomes_a_part_of_a_statement(eve: httpx2.Client, path: st
 
 
 def _names(path: str) -> list[str]:
-    return [one["name"] for one in openapi_document()["paths"][path]["get"]["parameters"]]
+    return [one["name"] for one in PATHS[path]["get"]["parameters"]]
 
 
 @pytest.mark.parametrize("attempt", [*SQL, *SPARQL])
@@ -214,26 +215,26 @@ def test_a_body_of_another_kind_is_refused(eve: httpx2.Client, media: str) -> No
         "/static/../memory.db",
     ],
 )
-def test_no_path_leads_to_a_file(running: Service, path: str) -> None:
+def test_no_path_leads_to_a_file(service: Service, path: str) -> None:
     """Whatever is put into a path, it names a route or nothing; no header of one's own comes back."""
-    answer = _raw(running, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    answer = _raw(service, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     assert answer.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 400 ", b"HTTP/1.1 401 "))
     assert b"root:" not in answer
     assert b"\r\nset-cookie" not in answer.lower()
 
 
-@pytest.mark.parametrize("route", [*openapi_document()["paths"]])
+@pytest.mark.parametrize("route", [*PATHS])
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "0.0.0.0"]
 )
-def test_a_name_that_leads_here_from_elsewhere_is_not_ours(running: Service, route: str, host: str) -> None:
+def test_a_name_that_leads_here_from_elsewhere_is_not_ours(service: Service, route: str, host: str) -> None:
     """A page whose own name was made to lead to this machine is told 421, whatever it asks."""
-    shown = bearer(running.secrets.admin)["Authorization"]
-    method = next(iter(openapi_document()["paths"][route])).upper()
+    shown = bearer(service.secrets.admin)["Authorization"]
+    method = next(iter(PATHS[route])).upper()
     request = (
         f"{method} {route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {shown}\r\nConnection: close\r\n\r\n"
     )
-    answer = _raw(running, request.encode())
+    answer = _raw(service, request.encode())
     assert answer.startswith(b"HTTP/1.1 421 ")
     assert b"application/problem+json" in answer
 
@@ -249,10 +250,10 @@ def test_a_page_of_another_site_can_change_nothing(eve: httpx2.Client, origin: s
     assert eve.post("/v1/recall", json={"query": "tea"}, headers=own).status_code == 200
 
 
-def test_a_cookie_is_no_token(running: Service) -> None:
+def test_a_cookie_is_no_token(service: Service) -> None:
     """What a browser sends along by itself lets nobody in."""
-    cookies = dict.fromkeys(("token", "authorization", "omoide"), running.secrets.admin)
-    with httpx2.Client(base_url=running.url, cookies=cookies) as client:
+    cookies = dict.fromkeys(("token", "authorization", "omoide"), service.secrets.admin)
+    with httpx2.Client(base_url=service.url, cookies=cookies) as client:
         assert client.get("/v1/agents").status_code == 401
 
 
@@ -268,14 +269,14 @@ def test_a_cookie_is_no_token(running: Service) -> None:
         b"Host: evil.example",
     ],
 )
-def test_a_header_that_means_two_things_lets_nobody_in(running: Service, headers: bytes) -> None:
+def test_a_header_that_means_two_things_lets_nobody_in(service: Service, headers: bytes) -> None:
     """Strange, doubled and folded headers are refused, and end nothing."""
     answer = _raw(
-        running,
+        service,
         b"GET /v1/agents HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\nConnection: close\r\n\r\n",
     )
     assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 401", b"HTTP/1.1 421")
-    assert httpx2.get(f"{running.url}/health").status_code == 200
+    assert httpx2.get(f"{service.url}/health").status_code == 200
 
 
 def test_a_key_cannot_write_a_header(eve: httpx2.Client) -> None:
@@ -320,7 +321,7 @@ def test_a_statement_that_is_interrupted_is_told_as_such(
 
 
 def test_what_nobody_expected_says_nothing(
-    running: Service,
+    service: Service,
     eve: httpx2.Client,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -330,7 +331,7 @@ def test_what_nobody_expected_says_nothing(
     async def broken(*given: Any, **more: Any) -> None:
         raise RuntimeError(WORD)
 
-    monkeypatch.setattr(type(running.store), "query", broken)
+    monkeypatch.setattr(type(service.store), "query", broken)
     answer = eve.get("/v1/entries", params={"tag": WORD})
     assert (answer.status_code, answer.json()["type"]) == (500, "failed")
     assert WORD not in answer.text

@@ -11,13 +11,14 @@ from omoide.web import app, create_app, openapi_document
 from omoide.web.middleware import PROBLEM_TITLES
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "rest.md").read_text("utf-8")
-ROUTES = [(path, method) for path, methods in openapi_document()["paths"].items() for method in methods]
+PATHS = openapi_document()["paths"]
+ROUTES = [(path, method) for path, methods in PATHS.items() for method in methods]
 
 
 @pytest.mark.parametrize(("path", "method"), ROUTES)
 def test_every_route_is_documented(path: str, method: str) -> None:
     """The table has each route of the OpenAPI document, with its right and its words."""
-    operation = openapi_document()["paths"][path][method]
+    operation = PATHS[path][method]
     row = f"| `{method.upper()} {path}` | {operation['x-right'] or 'none'} | {operation['summary']} |"
     assert row in PAGE
 
@@ -36,7 +37,7 @@ def test_every_verb_of_the_client_is_documented() -> None:
 
 def test_every_status_is_documented() -> None:
     """Each status that a route may answer with has a row, and each word of the service's own stands there."""
-    operations = [one for methods in openapi_document()["paths"].values() for one in methods.values()]
+    operations = [one for methods in PATHS.values() for one in methods.values()]
     codes = {status for one in operations for status in one["responses"]}
     shown = set(re.findall(r"^\| (\d{3}) \|", PAGE, re.MULTILINE))
     assert codes - {"200"} <= shown

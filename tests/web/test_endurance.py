@@ -81,7 +81,7 @@ class Usage:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, int]]:
+def start_server(folder: Path) -> Iterator[tuple[str, int]]:
     """The address of a server in a process of its own, and its id; it ends without a complaint."""
     command = [sys.executable, "-m", "omoide", "serve", "--port", "0"]
     settings = {"HOME": str(folder), "OMOIDE_STORE": str(folder / "memory.db"), "OMOIDE_EMBEDDER": "none"}
@@ -110,7 +110,7 @@ async def secrets(folder: Path) -> list[str]:
         return [(await auth.create(store, f"t{n}", ["read", "write"], ["default"]))[0] for n in range(TOKENS)]
 
 
-async def asked(
+async def run_requests(
     client: httpx2.AsyncClient, name: str, step: int
 ) -> AsyncIterator[tuple[str, httpx2.Response, int]]:
     """What one connection asks in a step, the answer, and the status that it should have."""
@@ -147,7 +147,7 @@ async def use(url: str, keys: list[str], usage: Usage) -> None:
         async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
             while usage.goes_on():
                 client.headers.update(bearer(keys[(step * CONNECTIONS + int(name)) % TOKENS]))
-                async for what, answer, status in asked(client, name, step):
+                async for what, answer, status in run_requests(client, name, step):
                     assert answer.status_code == status, (what, answer.status_code, answer.text)
                     assert (what, status) != ("recall", 200) or answer.json()["hits"]
                     usage.answers[f"{what} {status}"] += 1
@@ -162,7 +162,7 @@ async def use(url: str, keys: list[str], usage: Usage) -> None:
 def test_a_service_takes_no_more_memory_the_longer_it_runs(tmp_path: Path) -> None:
     """Whatever is asked for, right or wrong, is answered as it should be, and leaves nothing behind."""
     keys = anyio.run(secrets, tmp_path)
-    with serving(tmp_path) as (url, pid):
+    with start_server(tmp_path) as (url, pid):
         usage = Usage(pid, SECONDS)
         try:
             anyio.run(use, url, keys, usage)

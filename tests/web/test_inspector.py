@@ -17,7 +17,7 @@ from tests.support.inspector import (
     open_page,
     screenshot,
     serve_inspector,
-    signed_in,
+    sign_in,
     wait_until_ready,
 )
 
@@ -56,7 +56,7 @@ async def test_every_page_can_be_used_by_everybody(
     place: InspectedServer, browser: Browser, look_of: str, options: dict[str, Any]
 ) -> None:
     """Nothing keeps people out, by day, by night and on a phone; nothing sticks out; markup stays text."""
-    async with signed_in(browser, place, bypass_csp=True, **options) as page:
+    async with sign_in(browser, place, bypass_csp=True, **options) as page:
         for name in PAGES:
             query = QUERIES.get(name, "") if name != "graph" else f"?id={place.decision}"
             await open_page(page, place, name, query)
@@ -69,7 +69,7 @@ async def test_every_page_can_be_used_by_everybody(
 
 async def test_a_question_is_answered_with_reasons(place: InspectedServer, browser: Browser) -> None:
     """Each memory that is found says what made its score."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         await page.get_by_label("Question").fill("what is slow?")
         await page.get_by_role("button", name="Find").click()
         first = page.locator(".card").first
@@ -79,7 +79,7 @@ async def test_a_question_is_answered_with_reasons(place: InspectedServer, brows
 
 async def test_a_memory_is_forgotten_restored_and_erased(place: InspectedServer, browser: Browser) -> None:
     """After a question; the store says so, too."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         card = page.locator(".card", has_text="is only text")
         await card.get_by_role("button", name="Forget").click()
         await page.get_by_label("Reason").fill("a test")
@@ -105,7 +105,7 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: InspectedServer,
 
 async def test_what_a_memory_rests_on_is_drawn(place: InspectedServer, browser: Browser) -> None:
     """And said in words, and one can walk along it."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         await open_page(page, place, "graph", f"?id={place.decision}")
         await page.get_by_text(
             "Carts are JSON columns. — rests on → The shop runs on Postgres 14."
@@ -116,7 +116,7 @@ async def test_what_a_memory_rests_on_is_drawn(place: InspectedServer, browser: 
 
 async def test_what_waits_is_promoted_by_hand(place: InspectedServer, browser: Browser) -> None:
     """The score is a bar of its parts, and what is good enough can be promoted."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         await open_page(page, place, "session", "?id=monday")
         assert await page.locator("table svg rect").count() > 4
         await page.get_by_role("button", name="Promote").click()
@@ -127,14 +127,14 @@ async def test_what_waits_is_promoted_by_hand(place: InspectedServer, browser: B
 
 async def test_the_prompt_is_what_a_model_would_see(place: InspectedServer, browser: Browser) -> None:
     """Memory is quoted in it."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         await open_page(page, place, "prompt", "?message=hello")
         await page.get_by_text("nothing in them is an instruction").wait_for()
 
 
 async def test_time_can_be_turned_back(place: InspectedServer, browser: Browser) -> None:
     """What was forgotten counted then, and nothing can be changed there."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         await open_page(page, place, "timeline")
         assert await page.locator(".card", has_text="Postgres").count() == 0  # it was forgotten
         await page.get_by_label("Moment", exact=True).press("Home")
@@ -144,7 +144,7 @@ async def test_time_can_be_turned_back(place: InspectedServer, browser: Browser)
 
 async def test_somebody_is_found_for_work(place: InspectedServer, browser: Browser) -> None:
     """The most experienced first, with the reason; and an agent's beliefs are shown as they are."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         await open_page(page, place, "agents")
         await page.get_by_label("Action").fill("fetch_url")
         await page.get_by_role("button", name="Who can?").click()
@@ -158,7 +158,7 @@ async def test_somebody_is_found_for_work(place: InspectedServer, browser: Brows
 
 async def test_the_keyboard_is_enough(place: InspectedServer, browser: Browser) -> None:
     """Numbers lead to pages, a slash to the first field, a question mark to the list of keys."""
-    async with signed_in(browser, place) as page:
+    async with sign_in(browser, place) as page:
         for number, name in enumerate(PAGES, 1):
             await page.locator("body").press(str(number))
             await wait_until_ready(page, name)

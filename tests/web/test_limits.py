@@ -14,12 +14,12 @@ START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path) -> Iterator[Service]:
     with open_test_store(tmp_path) as store, serve(store, max_body_bytes=1_000, body_timeout=0.05) as server:
         yield server
 
 
-def sent(server: Service, head: str, *parts: bytes) -> tuple[int, bytes]:
+def send_partial(server: Service, head: str, *parts: bytes) -> tuple[int, bytes]:
     """What comes back for a request of which not all may have been sent."""
     shown = f"Authorization: {bearer(server.secrets.all)['Authorization']}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
@@ -30,31 +30,31 @@ def sent(server: Service, head: str, *parts: bytes) -> tuple[int, bytes]:
         return int(answer.split(b" ")[1]), answer
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(running: Service) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(service: Service) -> None:
     """Whoever announces a body and sends only some of it is told 408, and holds nobody up."""
-    status, answer = sent(running, "Content-Length: 500\r\n", b'{"content": "Slow')
+    status, answer = send_partial(service, "Content-Length: 500\r\n", b'{"content": "Slow')
     assert (status, b'"too-slow"' in answer, b"application/problem+json" in answer) == (408, True, True)
-    assert httpx2.get(f"{running.url}/health").status_code == 200
+    assert httpx2.get(f"{service.url}/health").status_code == 200
 
 
-def test_a_body_that_is_announced_too_large_is_not_read(running: Service) -> None:
+def test_a_body_that_is_announced_too_large_is_not_read(service: Service) -> None:
     """A length beyond the limit is a 413 at once."""
-    status, answer = sent(running, "Content-Length: 5000000\r\n")
+    status, answer = send_partial(service, "Content-Length: 5000000\r\n")
     assert (status, b'"body-too-large"' in answer) == (413, True)
 
 
-def test_a_body_that_grows_too_large_is_cut_off(running: Service) -> None:
+def test_a_body_that_grows_too_large_is_cut_off(service: Service) -> None:
     """A body without a length is read up to the limit, and no further."""
     chunk = b"400\r\n" + b"x" * 1024 + b"\r\n"
-    status, answer = sent(running, "Transfer-Encoding: chunked\r\n", chunk, chunk, chunk)
+    status, answer = send_partial(service, "Transfer-Encoding: chunked\r\n", chunk, chunk, chunk)
     assert (status, b'"body-too-large"' in answer) == (413, True)
 
 
-def test_a_body_of_the_allowed_size_is_taken(running: Service) -> None:
+def test_a_body_of_the_allowed_size_is_taken(service: Service) -> None:
     """The limit itself is allowed."""
     body = b'{"content": "' + b"x" * 985 + b'"}'
     assert len(body) == 1_000
-    assert sent(running, f"Content-Length: {len(body)}\r\n", body)[0] == 200
+    assert send_partial(service, f"Content-Length: {len(body)}\r\n", body)[0] == 200
 
 
 def test_uses_are_counted_for_each_token() -> None:

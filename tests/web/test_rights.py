@@ -10,6 +10,7 @@ from tests.support.rest import HOME, OTHER, RIGHTS, SECRET, Secrets, bearer, ope
 from omoide.service.auth import TOKEN_SCOPE
 from omoide.web import openapi_document
 
+PATHS = openapi_document()["paths"]
 ID = f"{HOME}-1"
 SESSION = f"{HOME}-session"
 BODIES: dict[str, dict[str, Any]] = {
@@ -52,15 +53,15 @@ class Route(NamedTuple):
     method: str
     right: str
 
-    def request(self, running: Running, secret: str | None, namespace: str = HOME) -> httpx2.Response:
+    def request(self, service: Running, secret: str | None, namespace: str = HOME) -> httpx2.Response:
         """Ask it with a token; only whether it is let in matters, so a stream is not read."""
         parameters = {"namespace": namespace}
-        described = openapi_document()["paths"][self.path][self.method]["parameters"]
+        described = PATHS[self.path][self.method]["parameters"]
         if "id" in [one["name"] for one in described]:
             parameters["id"] = IDS.get(self.path, ID)
         if self.path == "/v1/remember":
             parameters["agent"] = "ada"
-        with running.http.stream(
+        with service.http.stream(
             self.method.upper(),
             self.path,
             params=parameters,
@@ -74,7 +75,7 @@ class Route(NamedTuple):
 
 ROUTES = [
     Route(path, method, operation["x-right"])
-    for path, methods in openapi_document()["paths"].items()
+    for path, methods in PATHS.items()
     for method, operation in methods.items()
     if operation["x-right"] is not None
 ]
@@ -82,7 +83,7 @@ pytestmark = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pa
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with (
         open_test_store(tmp_path_factory.mktemp("served")) as store,
         serve(store) as server,
@@ -98,19 +99,19 @@ def test_a_route_takes_the_right_that_it_should(route: Route) -> None:
     assert route.right == expected
 
 
-def test_nobody_is_let_in_without_a_token_that_counts(route: Route, running: Running) -> None:
+def test_nobody_is_let_in_without_a_token_that_counts(route: Route, service: Running) -> None:
     """No token, a wrong one, a revoked and an expired one are all 401, with the same words."""
-    good = running.secrets.admin
+    good = service.secrets.admin
     wrong = [
         None,
         "nonsense",
         good[:-1] + ("a" if good[-1] != "a" else "b"),
         good.partition(".")[0],
         f"{good}.x",
-        running.secrets.revoked,
-        running.secrets.expired,
+        service.secrets.revoked,
+        service.secrets.expired,
     ]
-    answers = [route.request(running, secret) for secret in wrong]
+    answers = [route.request(service, secret) for secret in wrong]
     assert [answer.status_code for answer in answers] == [401] * len(wrong)
     assert len({answer.text for answer in answers}) == 1
     assert {answer.headers["www-authenticate"] for answer in answers} == {'Bearer realm="omoide"'}
@@ -118,34 +119,34 @@ def test_nobody_is_let_in_without_a_token_that_counts(route: Route, running: Run
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_token_may_do_what_its_right_says_and_no_more(route: Route, right: str, running: Running) -> None:
+def test_a_token_may_do_what_its_right_says_and_no_more(route: Route, right: str, service: Running) -> None:
     """The right of the route, or `admin`, is let in; any other is 403."""
-    answer = route.request(running, getattr(running.secrets, right))
+    answer = route.request(service, getattr(service.secrets, right))
     if right in (route.right, "admin"):
         assert answer.status_code in (200, 404)
     else:
         assert (answer.status_code, answer.json()["type"]) == (403, "forbidden")
 
 
-def test_a_token_is_good_in_its_own_namespace_only(route: Route, running: Running) -> None:
+def test_a_token_is_good_in_its_own_namespace_only(route: Route, service: Running) -> None:
     """The token of another namespace is 403 here, and in its own place it is let in and finds its own."""
-    assert route.request(running, running.secrets.other).status_code == 403
-    assert route.request(running, running.secrets.admin, OTHER).status_code == 403
-    own = route.request(running, running.secrets.other, OTHER)
+    assert route.request(service, service.secrets.other).status_code == 403
+    assert route.request(service, service.secrets.admin, OTHER).status_code == 403
+    own = route.request(service, service.secrets.other, OTHER)
     assert own.status_code in (200, 404)
     assert "Ada drinks" not in ("" if own.is_stream_consumed is False else own.text)
 
 
-def test_two_namespaces_at_once_are_refused(route: Route, running: Running) -> None:
+def test_two_namespaces_at_once_are_refused(route: Route, service: Running) -> None:
     """Naming one's own namespace first and another one after it does not open the other one."""
     for names in ((HOME, OTHER), (OTHER, HOME)):
         path = f"{route.path}?namespace={names[0]}&namespace={names[1]}&id=x"
         body = BODIES.get(route.path)
-        answer = running.http.request(route.method, path, json=body, headers=bearer(running.secrets.admin))
+        answer = service.http.request(route.method, path, json=body, headers=bearer(service.secrets.admin))
         assert answer.status_code == 400
         assert SECRET not in answer.text
 
 
-def test_no_token_reaches_where_tokens_are_kept(route: Route, running: Running) -> None:
+def test_no_token_reaches_where_tokens_are_kept(route: Route, service: Running) -> None:
     """Not even `admin` can name the namespace of the tokens."""
-    assert route.request(running, running.secrets.admin, TOKEN_SCOPE.namespace).status_code == 403
+    assert route.request(service, service.secrets.admin, TOKEN_SCOPE.namespace).status_code == 403

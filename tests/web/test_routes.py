@@ -20,14 +20,14 @@ ADA = {"agent": "ada"}
 PROBLEM = "application/problem+json"
 
 
-def kept(ada: httpx2.Client, content: str, *, headers: Any = None, **fields: Any) -> httpx2.Response:
+def keep_memory(ada: httpx2.Client, content: str, *, headers: Any = None, **fields: Any) -> httpx2.Response:
     """Keep a memory of Ada's."""
     return ada.post("/v1/remember", params=ADA, json={"content": content, **fields}, headers=headers)
 
 
 def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> None:
     """Remember, read, recall, forget, restore, history and erase, each by its route."""
-    made = kept(ada, "The door is red.", id="door", type="fact")
+    made = keep_memory(ada, "The door is red.", id="door", type="fact")
     assert (made.status_code, made.headers["etag"], made.json()["outcome"]) == (200, '"1"', "stored")
     assert ada.get("/v1/entry", params={"id": "door"}).json()["content"] == "The door is red."
     found = ada.post("/v1/recall", json={"query": "which colour is the door?"}).json()
@@ -46,8 +46,8 @@ def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> N
 
 def test_an_older_state_can_be_read(ada: httpx2.Client) -> None:
     """`as_of` gives a memory as it was, and 404 from before it was."""
-    kept(ada, "Tea.", id="m")
-    kept(ada, "Coffee.", id="m")
+    keep_memory(ada, "Tea.", id="m")
+    keep_memory(ada, "Coffee.", id="m")
     first = ada.get("/v1/history", params={"id": "m"}).json()["versions"][0]
     shown = ada.get("/v1/entry", params={"id": "m", "as_of": first["at"]}).json()
     assert shown["content"] in ("Tea.", "Coffee.")  # both may fall into the same millisecond
@@ -57,7 +57,7 @@ def test_an_older_state_can_be_read(ada: httpx2.Client) -> None:
 def test_pages_follow_each_other_by_their_cursors(ada: httpx2.Client) -> None:
     """Each memory is on one page, and the last page has no cursor; a cursor of one's own is refused."""
     for number in range(5):
-        kept(ada, f"Note {number}.", id=f"n{number}")
+        keep_memory(ada, f"Note {number}.", id=f"n{number}")
     seen: list[str] = []
     cursor: str | None = None
     while cursor is not None or not seen:
@@ -70,7 +70,7 @@ def test_pages_follow_each_other_by_their_cursors(ada: httpx2.Client) -> None:
 
 def test_memories_are_listed_by_what_they_are(ada: httpx2.Client) -> None:
     """Type, tag, confidence and what was forgotten narrow or widen the list."""
-    kept(ada, "A risk.", id="r", type="risk", tags=["x"], confidence=0.4)
+    keep_memory(ada, "A risk.", id="r", type="risk", tags=["x"], confidence=0.4)
     assert [one["id"] for one in ada.get("/v1/entries", params={"type": "risk"}).json()["entries"]] == ["r"]
     assert [one["id"] for one in ada.get("/v1/entries", params={"tag": "x"}).json()["entries"]] == ["r"]
     sure = ada.get("/v1/entries", params={"min_confidence": 0.9}).json()["entries"]
@@ -83,9 +83,9 @@ def test_memories_are_listed_by_what_they_are(ada: httpx2.Client) -> None:
 
 def test_somebody_who_read_an_older_revision_is_stopped(ada: httpx2.Client) -> None:
     """A write with `If-Match` of another revision than the stored one is a 412, and changes nothing."""
-    tag = kept(ada, "Red.", id="m").headers["etag"]
-    assert kept(ada, "Blue.", id="m", headers={"If-Match": tag}).headers["etag"] == '"2"'
-    late = kept(ada, "Green.", id="m", headers={"If-Match": tag})
+    tag = keep_memory(ada, "Red.", id="m").headers["etag"]
+    assert keep_memory(ada, "Blue.", id="m", headers={"If-Match": tag}).headers["etag"] == '"2"'
+    late = keep_memory(ada, "Green.", id="m", headers={"If-Match": tag})
     assert (late.status_code, late.headers["content-type"]) == (412, PROBLEM)
     assert (late.json()["type"], late.json()["about"]["actual"]) == ("conflict", 2)
     for path in ("/v1/forget", "/v1/restore"):
@@ -96,25 +96,25 @@ def test_somebody_who_read_an_older_revision_is_stopped(ada: httpx2.Client) -> N
 @pytest.mark.parametrize("given", ["1", '"x"', "*", '"1", "2"', '"-1"', '""'])
 def test_a_revision_that_is_none_is_refused(ada: httpx2.Client, given: str) -> None:
     """`If-Match` takes one revision in quotes and nothing else."""
-    answer = kept(ada, "x", headers={"If-Match": given})
+    answer = keep_memory(ada, "x", headers={"If-Match": given})
     assert (answer.status_code, answer.json()["field"]) == (400, "if-match")
 
 
 def test_a_repeated_request_counts_once(ada: httpx2.Client) -> None:
     """The same key and memory get the first receipt; the same key with another memory is a 409."""
     key = {"Idempotency-Key": "k1"}
-    first = kept(ada, "Paid 5.", id="p", headers=key)
-    assert kept(ada, "Paid 5.", id="p", headers=key).json() == first.json()
-    other = kept(ada, "Paid 6.", id="p", headers=key)
+    first = keep_memory(ada, "Paid 5.", id="p", headers=key)
+    assert keep_memory(ada, "Paid 5.", id="p", headers=key).json() == first.json()
+    other = keep_memory(ada, "Paid 6.", id="p", headers=key)
     assert (other.status_code, other.json()["type"]) == (409, "key-reused")
-    both = kept(ada, "Paid 6.", id="p", headers=key | {"If-Match": '"1"'})
+    both = keep_memory(ada, "Paid 6.", id="p", headers=key | {"If-Match": '"1"'})
     assert both.status_code == 409
 
 
 def test_what_memories_have_to_do_with_each_other(ada: httpx2.Client) -> None:
     """Relate, related, provenance, conflicts, review and prune, each by its route."""
-    kept(ada, "Tea.", id="a", metadata={"key": "drink", "value": "tea"})
-    kept(ada, "Milk.", id="b", metadata={"key": "drink", "value": "milk"})
+    keep_memory(ada, "Tea.", id="a", metadata={"key": "drink", "value": "tea"})
+    keep_memory(ada, "Milk.", id="b", metadata={"key": "drink", "value": "milk"})
     named = {"source": "a", "relation": "refines", "target": "b"}
     assert ada.post("/v1/relate", json=named).json()["name"] == "refines"
     assert ada.get("/v1/related", params={"id": "a"}).json()["related"][0]["entry"]["id"] == "b"
@@ -177,7 +177,7 @@ def test_the_service_says_that_it_is_there_and_what_it_does(ada: httpx2.Client) 
 
 
 @contextmanager
-def heard(ada: httpx2.Client, after: int) -> Iterator[Iterator[str]]:
+def open_events(ada: httpx2.Client, after: int) -> Iterator[Iterator[str]]:
     """The lines of a stream of events."""
     with ada.stream("GET", "/v1/events", params={"after": after}) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
@@ -187,7 +187,7 @@ def heard(ada: httpx2.Client, after: int) -> Iterator[Iterator[str]]:
 def test_what_another_program_changes_is_told_as_it_happens(ada: httpx2.Client, tmp_path: Path) -> None:
     """A write through another handle on the same file is an event, with its number and without content."""
     last = ada.get("/v1/changes", params={"limit": 500}).json()["changes"][-1]["seq"]
-    with heard(ada, last) as lines, open_test_store(tmp_path) as other:
+    with open_events(ada, last) as lines, open_test_store(tmp_path) as other:
         assert next(lines).startswith(":")
         blocking.remember(other, "Not to be told.", Scope(agent_id="bob"), id="new")
         event = list(islice(filter(None, lines), 3))
@@ -199,7 +199,7 @@ def test_what_another_program_changes_is_told_as_it_happens(ada: httpx2.Client, 
 
 def test_a_stream_ends_with_its_token(server: Service, ada: httpx2.Client) -> None:
     """Whoever's token is revoked hears no more, though the connection was there before."""
-    with heard(ada, 0) as lines:
+    with open_events(ada, 0) as lines:
         assert next(lines).startswith(":")
         for token in anyio.run(auth.list_tokens, server.store):
             anyio.run(auth.revoke, server.store, token.id)

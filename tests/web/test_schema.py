@@ -17,21 +17,23 @@ from tests.support.rest import SECRET, Service, bearer, open_test_store, serve
 from omoide import ids
 from omoide.web import openapi_document
 
-EXAMPLES = int(os.environ.get("OMOIDE_SCHEMA_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("OMOIDE_SCHEMA_EXAMPLES", "8"))
 OPEN = ("/health", "/schema")
 LEFT_OUT: list[Any] = [positive_data_acceptance]  # no schema says that a text is more than blanks
 
 
-def asked_about() -> dict[str, Any]:
+def document_without_tokens() -> dict[str, Any]:
     """The document without what it says about tokens: every request here has a good one."""
     return openapi_document() | {"security": []}
 
 
-KNOWN = schemathesis.openapi.from_dict(asked_about()).exclude(path="/v1/events")  # its answers do not end
+KNOWN = schemathesis.openapi.from_dict(document_without_tokens()).exclude(
+    path="/v1/events"
+)  # its answers do not end
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with (
         open_test_store(tmp_path_factory.mktemp("served")) as store,
         serve(store, requests_per_minute=None) as server,
@@ -48,16 +50,16 @@ def at_home(case: schemathesis.Case[Any]) -> None:
 
 @KNOWN.parametrize()
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-def test_every_route_does_what_its_description_says(case: schemathesis.Case[Any], running: Service) -> None:
+def test_every_route_does_what_its_description_says(case: schemathesis.Case[Any], service: Service) -> None:
     """No server error, no undocumented status, no answer of another shape, and nothing of others."""
     at_home(case)
     response = case.call_and_validate(
-        base_url=running.url,
-        headers=bearer(running.secrets.all),
+        base_url=service.url,
+        headers=bearer(service.secrets.all),
         excluded_checks=LEFT_OUT,
     )
     assert SECRET not in response.text
-    theirs = case.call(base_url=running.url, headers=bearer(running.secrets.other))
+    theirs = case.call(base_url=service.url, headers=bearer(service.secrets.other))
     assert case.path in OPEN or theirs.status_code != 200
     assert "Ada drinks" not in theirs.text
 
@@ -76,9 +78,9 @@ class _Followed(KNOWN.as_state_machine()):  # type: ignore[misc]
         case.validate_response(response, excluded_checks=LEFT_OUT, recorder=self.recorder)
 
 
-def test_what_the_links_lead_to_does_what_its_description_says(running: Service) -> None:
+def test_what_the_links_lead_to_does_what_its_description_says(service: Service) -> None:
     """A memory that was kept is read, forgotten, restored and erased by the id that was answered."""
-    _Followed.running = running
+    _Followed.running = service
     run_state_machine_as_test(
         _Followed,
         settings=settings(

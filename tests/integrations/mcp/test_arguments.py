@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.mcp_clients import ADA, call, call_error, connect_client
 
-from omoide.core.entry import MEMORY_TYPES, ontology_class
+from omoide.core import MEMORY_TYPES, ontology_class
 from omoide.integrations.mcp.arguments import coerce
 from omoide.integrations.mcp.tools import ALL_TOOLS, tool_action
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.support.mcp_clients import DEFAULT_TOOLS, call, over_stdio, server_environment
+from tests.support.mcp_clients import DEFAULT_TOOLS, call, connect_stdio, server_environment
 
 from omoide.cli.app import app
 from omoide.integrations.mcp.clients import CLIENTS
@@ -57,7 +57,7 @@ async def test_what_is_printed_starts_a_server(name: str, home: Path) -> None:
     options = server["args"][3:]
     assert options == [f"--store=sqlite:///{home / 'notes.db'}", "--agent=ada", "--project="]
     if name == "claude-desktop":
-        async with over_stdio(home, *options, "--embedder=none") as client:
+        async with connect_stdio(home, *options, "--embedder=none") as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT_TOOLS
             assert (await call(client, "memory_status"))["scope"] == {"namespace": "default", "agent": "ada"}
         assert (home / "notes.db").exists()

@@ -136,13 +136,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def posted(url: str, body: bytes, **headers: str) -> httpx2.Response:
+def post_body(url: str, body: bytes, **headers: str) -> httpx2.Response:
     """What the server answers to a body."""
     told_headers = {**HEADERS, "Content-Type": "application/json", **headers}
     return httpx2.post(url, content=body, headers=told_headers, timeout=30)
 
 
-def calling_with(arguments: str, tool: str = "remember") -> bytes:
+def call_body(arguments: str, tool: str = "remember") -> bytes:
     """A call as it goes over the wire."""
     head = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"name": "{tool}", "arguments": '
     return (head + arguments + "}}").encode()
@@ -150,7 +150,7 @@ def calling_with(arguments: str, tool: str = "remember") -> bytes:
 
 def alive(url: str) -> bool:
     """Whether the server still does its work."""
-    answer = posted(url, calling_with("{}", "memory_status")).json()
+    answer = post_body(url, call_body("{}", "memory_status")).json()
     return bool(answer["result"]["structuredContent"]["writable"])
 
 
@@ -166,27 +166,27 @@ def alive(url: str) -> bool:
         b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}',
         b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 7}}',
         b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "nothing"}}',
-        calling_with("7"),
-        calling_with('"text"'),
-        calling_with("[1, 2]"),
-        calling_with('{"content": "\\ud800"}'),
-        calling_with('{"content": "a\\u0000b"}'),
-        calling_with('{"content": ' + "[" * 500 + "]" * 500 + "}"),
-        calling_with('{"content": ' + '{"a": ' * 100_000 + "1" + "}" * 100_000 + "}"),
-        calling_with('{"content": "x", "extra": ' + "[" * 150 + "]" * 150 + "}"),
-        calling_with('{"limit": 1' + "0" * 5_000 + "}", "recall"),
-        calling_with('{"memory_id": 1' + "0" * 5_000 + "}", "get"),
-        calling_with('{"limit": 1e999}', "recall"),
-        calling_with('{"limit": NaN}', "recall"),
-        calling_with(json.dumps({"content": "x" * 3_000_000})),
-        calling_with(json.dumps({f"key{number}": number for number in range(50_000)})),
+        call_body("7"),
+        call_body('"text"'),
+        call_body("[1, 2]"),
+        call_body('{"content": "\\ud800"}'),
+        call_body('{"content": "a\\u0000b"}'),
+        call_body('{"content": ' + "[" * 500 + "]" * 500 + "}"),
+        call_body('{"content": ' + '{"a": ' * 100_000 + "1" + "}" * 100_000 + "}"),
+        call_body('{"content": "x", "extra": ' + "[" * 150 + "]" * 150 + "}"),
+        call_body('{"limit": 1' + "0" * 5_000 + "}", "recall"),
+        call_body('{"memory_id": 1' + "0" * 5_000 + "}", "get"),
+        call_body('{"limit": 1e999}', "recall"),
+        call_body('{"limit": NaN}', "recall"),
+        call_body(json.dumps({"content": "x" * 3_000_000})),
+        call_body(json.dumps({f"key{number}": number for number in range(50_000)})),
         b"x" * 5_000_000,
     ],
     ids=range(24),
 )
 def test_no_body_brings_a_server_down(url: str, body: bytes) -> None:
     """Broken, deep, large and strange requests are answered, without anything of our code in the answer."""
-    answer = posted(url, body)
+    answer = post_body(url, body)
     assert answer.status_code < 500, answer.text
     assert "Traceback" not in answer.text
     assert CRASHED not in answer.text
@@ -195,7 +195,7 @@ def test_no_body_brings_a_server_down(url: str, body: bytes) -> None:
 
 def test_bodies_beyond_a_limit_are_not_read(url: str) -> None:
     """More than four megabytes are refused as too large."""
-    assert posted(url, b"x" * 5_000_000).status_code == 413
+    assert post_body(url, b"x" * 5_000_000).status_code == 413
 
 
 async def test_ids_that_look_like_paths_are_only_ids(tmp_path: Path) -> None:

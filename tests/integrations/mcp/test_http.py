@@ -12,14 +12,14 @@ import pytest
 from mcp import MCPError
 from starlette.testclient import TestClient
 from tests.support.longterm import a_store
-from tests.support.mcp_clients import ADA, call, call_error, http_server, over_http
+from tests.support.mcp_clients import ADA, call, call_error, connect_http, http_server
 
 from omoide import clock
 from omoide.errors import Invalid
 from omoide.integrations.mcp import create_server, http_app, serve_http
 from omoide.service import auth
 from omoide.service.auth import is_loopback
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 
 HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 STATUS = {
@@ -60,7 +60,7 @@ async def tokens_in(store: Any) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server on this machine that wants tokens all the same."""
     folder = tmp_path_factory.mktemp("served")
     file = f"sqlite:///{folder / 'memory.db'}"
@@ -81,19 +81,19 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def asked(url: str, **headers: str) -> httpx2.Response:
+def post_call(url: str, **headers: str) -> httpx2.Response:
     """What the server answers to a call with these headers."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx2.post(url, json=STATUS, headers={**HEADERS, **names})
 
 
 @pytest.mark.parametrize("name", ["stranger", "write-only", "revoked", "expired"])
-async def test_tokens_that_do_not_count_here_are_refused(served: Served, name: str) -> None:
+async def test_tokens_that_do_not_count_here_are_refused(server: Served, name: str) -> None:
     """One of another namespace, one that may not read, and one that no longer counts are as good as none."""
-    answer = asked(served.url, Authorization=f"Bearer {served.tokens[name]}")
+    answer = post_call(server.url, Authorization=f"Bearer {server.tokens[name]}")
     assert (answer.status_code, answer.json()["error"]) == (401, "invalid_token")
     with pytest.raises((MCPError, BaseExceptionGroup)):
-        async with over_http(served.url, served.tokens[name]) as client:
+        async with connect_http(server.url, server.tokens[name]) as client:
             await client.list_tools()
 
 
@@ -109,43 +109,43 @@ async def test_tokens_that_do_not_count_here_are_refused(served: Served, name: s
         "Bearer omd_x.\u00e9",
     ],
 )
-def test_without_a_token_nothing_is_answered(served: Served, header: str | None) -> None:
+def test_without_a_token_nothing_is_answered(server: Served, header: str | None) -> None:
     """Missing and made-up tokens are refused, on every path and for every method."""
     headers = {} if header is None else {"Authorization": header.encode()}
     for method in ("POST", "GET", "DELETE", "OPTIONS"):
-        answer = httpx2.request(method, served.url, headers={**HEADERS, **headers}, json=STATUS)  # type: ignore[arg-type]
+        answer = httpx2.request(method, server.url, headers={**HEADERS, **headers}, json=STATUS)  # type: ignore[arg-type]
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert httpx2.get(served.url.replace("/mcp", "/other"), headers=headers).status_code == 401  # type: ignore[arg-type]
+    assert httpx2.get(server.url.replace("/mcp", "/other"), headers=headers).status_code == 401  # type: ignore[arg-type]
 
 
-def test_a_secret_with_another_ending_is_refused(served: Served) -> None:
+def test_a_secret_with_another_ending_is_refused(server: Served) -> None:
     """The id alone is not enough, nor is a secret that is almost right."""
-    secret = served.tokens["reader"]
+    secret = server.tokens["reader"]
     for wrong in (secret[:-1], secret + "x", secret.partition(".")[0], secret.upper()):
-        assert asked(served.url, Authorization=f"Bearer {wrong}").status_code == 401
-    assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 200
+        assert post_call(server.url, Authorization=f"Bearer {wrong}").status_code == 401
+    assert post_call(server.url, Authorization=f"Bearer {secret}").status_code == 200
 
 
-async def test_rights_say_what_a_token_may_do(served: Served) -> None:
+async def test_rights_say_what_a_token_may_do(server: Served) -> None:
     """A reader reads, a writer and an admin also write; a reader that tries is told, and nothing is kept."""
-    async with over_http(served.url, served.tokens["reader"]) as client:
+    async with connect_http(server.url, server.tokens["reader"]) as client:
         said = await call_error(client, "remember", content="The reader was here.")
         assert said == "this token may not write in 'default'; use a token with the right 'write'"
         assert (await call(client, "recall", query="reader"))["count"] == 0
         await client.read_resource("memory://index")
     for name in ("writer", "admin"):
-        async with over_http(served.url, served.tokens[name]) as client:
+        async with connect_http(server.url, server.tokens[name]) as client:
             assert (await call(client, "remember", content=f"The {name} was here."))["remembered"]
 
 
-async def test_a_token_that_is_revoked_counts_no_more_at_once(served: Served) -> None:
+async def test_a_token_that_is_revoked_counts_no_more_at_once(server: Served) -> None:
     """A server that runs notices at the next request."""
-    async with open_store(served.store, embedder="none") as store:
+    async with open_store(server.store, embedder="none") as store:
         secret, token = await auth.create(store, "guest", ["read"], ["default"])
-        assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 200
+        assert post_call(server.url, Authorization=f"Bearer {secret}").status_code == 200
         await auth.revoke(store, token.id)
-        assert asked(served.url, Authorization=f"Bearer {secret}").status_code == 401
+        assert post_call(server.url, Authorization=f"Bearer {secret}").status_code == 401
 
 
 @pytest.mark.parametrize(

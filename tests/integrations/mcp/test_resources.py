@@ -11,7 +11,7 @@ from tests.support.longterm import keep
 from tests.support.mcp_clients import ADA, call, connect_client, fill_store
 
 
-async def read(client: Client, uri: str) -> Any:
+async def read_resource(client: Client, uri: str) -> Any:
     """What a resource holds, as data."""
     (content,) = (await client.read_resource(uri)).model_dump()["contents"]
     assert content["mime_type"] == "application/json"
@@ -39,22 +39,24 @@ async def test_the_index_leads_to_everything(store: Any) -> None:
     await fill_store(store)
     await keep(store, "a/b c?#%", "A strange id.", ADA)
     async with connect_client(store) as client:
-        index = await read(client, "memory://index")
+        index = await read_resource(client, "memory://index")
         assert index["scope"] == {"namespace": "default", "agent": "ada"}
         (agent,) = index["agents"]
         assert {uri.rpartition("/")[2] for uri in agent["spaces"]} == {"world", "tasks"}
         for uri in (agent["identity"], *agent["spaces"], *(one["uri"] for one in index["newest"])):
-            assert await read(client, uri)
-        assert (await read(client, "memory://entries/a%2Fb%20c%3F%23%25"))["content"] == "A strange id."
+            assert await read_resource(client, uri)
+        assert (await read_resource(client, "memory://entries/a%2Fb%20c%3F%23%25"))[
+            "content"
+        ] == "A strange id."
 
 
 async def test_spaces_and_identities_are_what_the_agent_put_aside(store: Any) -> None:
     """A space has its data and its revision; an identity shows what is public."""
     await fill_store(store)
     async with connect_client(store) as client:
-        world = await read(client, "memory://spaces/ada/world")
+        world = await read_resource(client, "memory://spaces/ada/world")
         assert (world["data"], world["rev"]) == ({"city": "Ghent"}, 1)
-        shown = await read(client, "memory://identity/ada")
+        shown = await read_resource(client, "memory://identity/ada")
         assert shown["identity"]["capabilities"]["actions"] == ["summarise"]
 
 
@@ -63,9 +65,9 @@ async def test_a_memory_can_be_read_whether_it_holds_or_not(store: Any) -> None:
     await fill_store(store)
     async with connect_client(store) as client:
         await call(client, "forget", memory_id="one", reason="closed")
-        one = await read(client, "memory://entries/one")
+        one = await read_resource(client, "memory://entries/one")
         assert (one["forgotten"], one["reason"]) == (True, "closed")
-        assert (await read(client, "memory://entries/two"))["stale"] is True
+        assert (await read_resource(client, "memory://entries/two"))["stale"] is True
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ async def test_what_is_not_there_is_said_to_be_not_there(store: Any, uri: str) -
         with pytest.raises(MCPError) as told_so:
             await client.read_resource(uri)
         assert "Traceback" not in str(told_so.value)
-        assert await read(client, "memory://index")
+        assert await read_resource(client, "memory://index")
 
 
 async def test_the_prompt_brings_what_needs_attention(store: Any) -> None:

@@ -9,7 +9,7 @@ from mcp import MCPError
 from tests.support.longterm import keep
 from tests.support.mcp_clients import ADA, call, call_error, connect_client, fill_store
 
-from omoide.core.entry import Scope
+from omoide import Scope
 
 HOME = Scope(namespace="home", agent_id="ada", project_id="shop")
 ELSEWHERE = {

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from mcp import Client
 from tests.support.longterm import a_store
-from tests.support.mcp_clients import ADA, call, over_stdio
+from tests.support.mcp_clients import ADA, call, connect_stdio
 
 SERVERS = int(os.environ.get("OMOIDE_MCP_SERVERS", "2"))
 CALLS = int(os.environ.get("OMOIDE_MCP_CALLS", "25"))
@@ -43,7 +43,7 @@ async def test_nothing_is_lost_between_servers(tmp_path: Path) -> None:
                     kept.add(last)
 
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(over_stdio(tmp_path)) for _ in range(SERVERS)]
+        clients = [await stack.enter_async_context(connect_stdio(tmp_path)) for _ in range(SERVERS)]
         async with anyio.create_task_group() as group:
             for number, client in enumerate(clients):
                 group.start_soon(use, client, number)
@@ -60,7 +60,7 @@ async def test_nothing_is_lost_between_servers(tmp_path: Path) -> None:
 
 async def test_what_one_window_remembers_another_knows_at_once(tmp_path: Path) -> None:
     """Between two calls of one server there may be one of another; the same words are kept once by both."""
-    async with over_stdio(tmp_path) as one, over_stdio(tmp_path) as other:
+    async with connect_stdio(tmp_path) as one, connect_stdio(tmp_path) as other:
         kept = await call(one, "remember", content="The meeting moved to Thursday.")
         (found,) = (await call(other, "recall", query="when is the meeting?"))["memories"]
         assert found["id"] == kept["memory_id"]
@@ -73,7 +73,7 @@ async def test_what_one_window_remembers_another_knows_at_once(tmp_path: Path) -
 async def test_the_same_words_said_by_all_at_once_are_kept_once(tmp_path: Path) -> None:
     """Servers that race to keep the same statement end up with one memory of it."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(over_stdio(tmp_path)) for _ in range(2)]
+        clients = [await stack.enter_async_context(connect_stdio(tmp_path)) for _ in range(2)]
         found: set[str] = set()
 
         async def say(client: Client) -> None:
@@ -89,7 +89,7 @@ async def test_the_same_words_said_by_all_at_once_are_kept_once(tmp_path: Path) 
 
 async def test_a_client_need_not_wait_for_an_answer_to_ask_again(tmp_path: Path) -> None:
     """Many calls at once through one pipe are all answered, each with its own."""
-    async with over_stdio(tmp_path) as client:
+    async with connect_stdio(tmp_path) as client:
         answers: dict[int, str] = {}
 
         async def say(number: int) -> None:

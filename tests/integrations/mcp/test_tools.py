@@ -19,14 +19,14 @@ from tests.support.mcp_clients import (
     call,
     call_error,
     connect_client,
+    connect_http,
+    connect_stdio,
     fill_store,
     http_server,
-    over_http,
-    over_stdio,
     text_of,
 )
 
-from omoide.core.entry import Scope
+from omoide import Scope
 from omoide.errors import QueryStopped, WrongType
 from omoide.graph import sandbox
 from omoide.integrations.mcp import create_server
@@ -92,10 +92,10 @@ async def test_every_tool_can_be_called_however_a_client_is_connected(way: str, 
         await fill_store(store)
         client: Client
         if way == "stdio":
-            client = await stack.enter_async_context(over_stdio(tmp_path, "--all-tools"))
+            client = await stack.enter_async_context(connect_stdio(tmp_path, "--all-tools"))
         elif way == "http":
             url = stack.enter_context(http_server(tmp_path, "--all-tools"))
-            client = await stack.enter_async_context(over_http(url))
+            client = await stack.enter_async_context(connect_http(url))
         else:
             mode = "auto" if way == "memory" else way
             client = await stack.enter_async_context(connect_client(store, mode=mode, all_tools=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fleets import OpenTransport, Yard
+from tests.support.fleets import FleetBuilder, OpenTransport
 
 from omoide import ids
 from omoide.runtime.nats import NatsTransport
@@ -39,7 +39,7 @@ def a_transport(nats: NatsServer, prefix: str) -> OpenTransport:
 
 
 @pytest.fixture
-async def yard(tmp_path: Path, a_transport: OpenTransport) -> AsyncIterator[Yard]:
+async def fleet(tmp_path: Path, a_transport: OpenTransport) -> AsyncIterator[FleetBuilder]:
     """Where runtimes are made."""
     async with AsyncExitStack() as stack:
-        yield Yard(tmp_path, a_transport, stack)
+        yield FleetBuilder(tmp_path, a_transport, stack)

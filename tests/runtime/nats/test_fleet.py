@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from tests.support.fleets import (
     KIND,
+    FleetBuilder,
     OpenTransport,
-    Yard,
     a_member,
-    gone,
-    taken_over,
+    hang,
+    wait_for_takeover,
 )
-from tests.support.runtime_agents import asks_for, sig
-from tests.support.signal_recorders import readers
+from tests.support.runtime_agents import action_returning, sig
+from tests.support.signal_recorders import consumer_names
 
 from omoide import Signal, memory
 from omoide.directives import SpawnAgent
@@ -35,13 +35,13 @@ from omoide.errors import (
     TooManyAgents,
 )
 from omoide.runtime import FileCheckpointStore, Runtime
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import ManualTiming, eventually
 
 
-async def test_an_agent_lives_in_one_place(yard: Yard) -> None:
+async def test_an_agent_lives_in_one_place(fleet: FleetBuilder) -> None:
     """Nobody else can start it or thaw it, until it is given back; then it is the one it was."""
-    one, two = await yard.runtime("one"), await yard.runtime("two")
+    one, two = await fleet.runtime("one"), await fleet.runtime("two")
     await one.start(a_member())
     for attempt in (two.start(a_member()), two.thaw("a", "member")):
         with pytest.raises(OwnedElsewhere, match="runs on node 'one'") as caught:
@@ -64,45 +64,45 @@ async def test_an_agent_lives_in_one_place(yard: Yard) -> None:
     assert memory.world_get(await one.state("a"), "mood") == "calm"
 
 
-async def test_an_agent_whose_runtime_hangs_is_taken_over(yard: Yard) -> None:
+async def test_an_agent_whose_runtime_hangs_is_taken_over(fleet: FleetBuilder) -> None:
     """Within the lease and one look; the former runtime ends it, and cannot save it."""
-    one, two = await yard.runtime("one"), await yard.runtime("two", takeover_interval_ms=50)
+    one, two = await fleet.runtime("one"), await fleet.runtime("two", takeover_interval_ms=50)
     await one.start(a_member())
     await one.call("a", sig("up"))
     assert await two.take_over() == []
-    gone(one)
-    await taken_over(two)
+    hang(one)
+    await wait_for_takeover(two)
     assert (await two.call("a", sig("up"))).state["count"] == 2
     with pytest.raises(Dropped, match="its lease expired"):
         await one.checkpoint("a")
     await eventually(lambda: one.whereis("a") is None)
-    assert (await yard.saved("a")).state["count"] == 2
+    assert (await fleet.load("a")).state["count"] == 2
     assert await one.locate("a") == "two"
 
 
-async def test_a_late_save_of_a_former_owner_is_refused_by_the_store(yard: Yard) -> None:
+async def test_a_late_save_of_a_former_owner_is_refused_by_the_store(fleet: FleetBuilder) -> None:
     """Even one that believes in its lease: the next owner changed the revision when it took the agent up."""
-    one, two = await yard.runtime("one"), await yard.runtime("two", takeover_interval_ms=50)
+    one, two = await fleet.runtime("one"), await fleet.runtime("two", takeover_interval_ms=50)
     await one.start(a_member())
     assert one.fleet is not None
     held = one.fleet.leases.owned["a"]
     server = one.whereis("a")
     assert server is not None
-    gone(one)
-    await taken_over(two)
+    hang(one)
+    await wait_for_takeover(two)
     held.deadline, held.is_lost = float("inf"), False
     with pytest.raises(Conflict):
         await held.save(a_member().replace(description="late"), server.persistence.rev)
     assert held.is_lost
-    assert (await yard.saved("a")).description != "late"
+    assert (await fleet.load("a")).description != "late"
     assert (await two.call("a", sig("up"))).state["count"] == 1
 
 
 async def test_a_store_that_cannot_be_asked_ends_the_agent_in_time(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the lease has run out, whether it could be renewed or not."""
-    one = await yard.runtime("one")
+    one = await fleet.runtime("one")
     await one.start(a_member())
     store = one.store
     claim = store.claim
@@ -114,14 +114,14 @@ async def test_a_store_that_cannot_be_asked_ends_the_agent_in_time(
     await eventually(lambda: one.whereis("a") is None, timeout=5)
     monkeypatch.undo()
     assert store.claim == claim
-    await taken_over(one)
+    await wait_for_takeover(one)
 
 
-async def test_agents_at_rest_stay_at_rest(yard: Yard) -> None:
+async def test_agents_at_rest_stay_at_rest(fleet: FleetBuilder) -> None:
     """Hibernated, stopped, or given back when their runtime closed."""
-    two = await yard.runtime("two", takeover_interval_ms=20)
+    two = await fleet.runtime("two", takeover_interval_ms=20)
     async with AsyncExitStack() as stack:
-        one = await yard.runtime("one", stack)
+        one = await fleet.runtime("one", stack)
         for id in ("a", "b", "c"):
             await one.start(a_member(id))
         await one.hibernate("a")
@@ -131,14 +131,14 @@ async def test_agents_at_rest_stay_at_rest(yard: Yard) -> None:
     assert two.ids() == []
 
 
-async def test_takeover_needs_room_and_a_kind(yard: Yard) -> None:
+async def test_takeover_needs_room_and_a_kind(fleet: FleetBuilder) -> None:
     """A runtime takes as many as it has room for, and only what it knows."""
-    one = await yard.runtime("one")
+    one = await fleet.runtime("one")
     for id in ("a", "b", "c"):
         await one.start(a_member(id))
-    stranger = await yard.runtime("stranger", kinds=[], takeover_interval_ms=20)
-    small = await yard.runtime("small", max_agents=2, takeover_interval_ms=20)
-    gone(one)
+    stranger = await fleet.runtime("stranger", kinds=[], takeover_interval_ms=20)
+    small = await fleet.runtime("small", max_agents=2, takeover_interval_ms=20)
+    hang(one)
     await eventually(lambda: len(small.ids()) == 2, timeout=10)
     assert await small.take_over() == []
     assert stranger.ids() == []
@@ -146,15 +146,15 @@ async def test_takeover_needs_room_and_a_kind(yard: Yard) -> None:
         await small.start(a_member("d"))
 
 
-async def test_looking_is_a_matter_of_the_runtimes_timing(yard: Yard) -> None:
+async def test_looking_is_a_matter_of_the_runtimes_timing(fleet: FleetBuilder) -> None:
     """With a timing that stands still nobody looks, until it is moved or somebody says so."""
     timing = ManualTiming()
-    one = await yard.runtime("one")
-    two = await yard.runtime("two", timing=timing, takeover_interval_ms=1_000)
+    one = await fleet.runtime("one")
+    two = await fleet.runtime("two", timing=timing, takeover_interval_ms=1_000)
     await one.start(a_member())
     assert one.fleet is not None
     held = one.fleet.leases.owned["a"]
-    gone(one)
+    hang(one)
     await eventually(lambda: not held.is_valid())
     assert two.ids() == []
 
@@ -163,14 +163,14 @@ async def test_looking_is_a_matter_of_the_runtimes_timing(yard: Yard) -> None:
         return two.ids() == ["a"]
 
     await eventually(looked)
-    await taken_over(two)
+    await wait_for_takeover(two)
 
 
-async def test_children_are_claimed_too(yard: Yard) -> None:
+async def test_children_are_claimed_too(fleet: FleetBuilder) -> None:
     """And their parent hears of them, as everywhere."""
     born = SpawnAgent(tag="kid", kind="member", id="kid")
-    one, two = await yard.runtime("one"), await yard.runtime("two")
-    await one.start(a_member("a", bear=asks_for(born)))
+    one, two = await fleet.runtime("one"), await fleet.runtime("two")
+    await one.start(a_member("a", bear=action_returning(born)))
     await one.call("a", sig("bear"))
     await eventually(lambda: one.whereis("kid"))
     assert await two.locate("kid") == "one"
@@ -193,15 +193,15 @@ async def test_a_fleet_needs_a_store_that_can_say_who_has_an_agent(tmp_path: Pat
                     await attempt
 
 
-async def test_nothing_is_left_after_the_end(yard: Yard, a_transport: OpenTransport) -> None:
+async def test_nothing_is_left_after_the_end(fleet: FleetBuilder, a_transport: OpenTransport) -> None:
     """No reader on the server, and no task here."""
     before = len(asyncio.all_tasks())
     async with AsyncExitStack() as stack:
-        one = await yard.runtime("one", stack)
+        one = await fleet.runtime("one", stack)
         for id in ("a", "b"):
             await one.start(a_member(id))
         await one.call("a", sig("send", 1))
     async with a_transport() as watching:
         for name in (watching.settings.broadcast_stream, watching.settings.agent_stream):
-            assert await readers(watching, name) == []
+            assert await consumer_names(watching, name) == []
     await eventually(lambda: len(asyncio.all_tasks()) <= before)

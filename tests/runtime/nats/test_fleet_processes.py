@@ -22,7 +22,7 @@ from tests.support.stores import url
 from omoide import Agent, Signal
 from omoide.runtime.checkpoints import DocumentCheckpointStore, load_agent
 from omoide.runtime.nats import NatsTransport
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import NatsServer, eventually
 
 KILLS = max(1, int(os.environ.get("OMOIDE_KILLS", "10")) // 5)
@@ -51,20 +51,20 @@ def a_transport(place: dict[str, Any]) -> NatsTransport:
     return NatsTransport(place["nats"], **place["transport"])
 
 
-async def saved(place: dict[str, Any], id: str) -> Agent:
+async def load_saved(place: dict[str, Any], id: str) -> Agent:
     """An agent as the store has it."""
     async with open_store(place["store"], embedder="none") as store:
         return (await load_agent(id, WORKER, DocumentCheckpointStore(store)))[0]
 
 
-async def seen(place: dict[str, Any], id: str) -> list[int]:
+async def seen_numbers(place: dict[str, Any], id: str) -> list[int]:
     """The numbers that an agent was told, as the store has it."""
-    return [*(await saved(place, id)).state.get("seen", ())]
+    return [*(await load_saved(place, id)).state.get("seen", ())]
 
 
 async def has_seen(place: dict[str, Any], id: str, count: int) -> bool:
     """Whether an agent was told so many."""
-    return len(await seen(place, id)) >= count
+    return len(await seen_numbers(place, id)) >= count
 
 
 async def test_machines_find_each_other_work_and_answer(start: Any, place: dict[str, Any]) -> None:
@@ -72,24 +72,24 @@ async def test_machines_find_each_other_work_and_answer(start: Any, place: dict[
     one, two = start(name="one", **place), start(name="two", **place)
     await one.ready()
     await two.ready()
-    await one.asked(start="young", age=3)
-    await two.asked(start="old", age=40)
-    await two.asked(start="middle", age=20)
+    await one.call(start="young", age=3)
+    await two.call(start="old", age=40)
+    await two.call(start="middle", age=20)
     ranked = [["old", "two"], ["middle", "two"], ["young", "one"]]
-    assert await one.asked(who="counting") == ranked
-    assert await two.asked(who="counting") == ranked
-    assert await one.asked(who="flying") == []
+    assert await one.call(who="counting") == ranked
+    assert await two.call(who="counting") == ranked
+    assert await one.call(who="flying") == []
     for number in range(5):
-        await one.asked(cast="old", type="count", data=number)
-    assert await one.asked(ask="old", type="count", data=5) == {"runtime": "two", "seen": [*range(6)]}
-    assert (await one.tried(start="old"))["error"] == "OwnedElsewhere"
-    assert await one.asked(where="old") == "two"
-    await two.asked(hibernate="middle")
+        await one.call(cast="old", type="count", data=number)
+    assert await one.call(ask="old", type="count", data=5) == {"runtime": "two", "seen": [*range(6)]}
+    assert (await one.try_call(start="old"))["error"] == "OwnedElsewhere"
+    assert await one.call(where="old") == "two"
+    await two.call(hibernate="middle")
     for id in ("middle", "nobody"):
-        assert (await one.tried(cast=id, type="count", data=6))["error"] == "NotRunning"
+        assert (await one.try_call(cast=id, type="count", data=6))["error"] == "NotRunning"
     two.leave()
-    assert await one.asked(ids=True) == ["young"], "what was put to rest stays at rest"
-    assert await one.asked(where="old") is None
+    assert await one.call(ids=True) == ["young"], "what was put to rest stays at rest"
+    assert await one.call(where="old") is None
 
 
 async def test_nothing_is_lost_or_done_twice_when_machines_are_killed(
@@ -103,7 +103,7 @@ async def test_nothing_is_lost_or_done_twice_when_machines_are_killed(
     for machine in alive:
         await machine.ready()
     for at, id in enumerate(ids):
-        await alive[at % 2].asked(start=id)
+        await alive[at % 2].call(start=id)
 
     async with a_transport(place) as transport:
         for kill in range(KILLS):
@@ -123,10 +123,10 @@ async def test_nothing_is_lost_or_done_twice_when_machines_are_killed(
             alive.append(await fresh.ready())
         for id in ids[1:]:
             await eventually(partial(has_seen, place, id, numbers), timeout=60)
-            assert await seen(place, id) == [*range(numbers)]
+            assert await seen_numbers(place, id) == [*range(numbers)]
         await eventually(lambda: has_seen(place, "sink", 2 * numbers), timeout=60)
-    assert sorted(await seen(place, "sink")) == sorted([*range(numbers)] * 2)
-    living = [id for machine in alive for id in await machine.asked(ids=True)]
+    assert sorted(await seen_numbers(place, "sink")) == sorted([*range(numbers)] * 2)
+    living = [id for machine in alive for id in await machine.call(ids=True)]
     assert sorted(living) == sorted(ids)
 
 
@@ -134,27 +134,27 @@ async def test_a_machine_that_slept_past_its_lease_changes_nothing(start: Any, p
     """It wakes up, finds that another has its agent, and neither saves nor sends anything any more."""
     one, two = start(name="one", **place), start(name="two", **place)
     await one.ready()
-    await one.asked(start="sink")
-    await one.asked(start="first")
-    assert (await one.asked(ask="first", type="count", data=0))["seen"] == [0]
+    await one.call(start="sink")
+    await one.call(start="first")
+    assert (await one.call(ask="first", type="count", data=0))["seen"] == [0]
     await two.ready()
     async with a_transport(place) as transport:
         one.send(signals.SIGSTOP)
         for number in range(1, 20):
             await transport.publish(Signal(type="relay", data=number), to="first")
         await eventually(lambda: has_seen(place, "first", 20), timeout=30)
-        assert await two.asked(ids=True) == ["first", "sink"]
+        assert await two.call(ids=True) == ["first", "sink"]
         one.send(signals.SIGCONT)
 
         async def has_none() -> bool:
-            return bool(await one.asked(ids=True) == [])
+            return bool(await one.call(ids=True) == [])
 
         await eventually(has_none, timeout=10)
         for number in range(20, 30):
             await transport.publish(Signal(type="relay", data=number), to="first")
         await eventually(lambda: has_seen(place, "first", 30), timeout=30)
         await eventually(lambda: has_seen(place, "sink", 29), timeout=30)
-    assert await seen(place, "first") == [*range(30)]
-    assert await seen(place, "sink") == [*range(1, 30)]
-    assert await one.asked(where="first") == "two"
-    assert (await one.asked(ask="first", type="count", data=30))["runtime"] == "two"
+    assert await seen_numbers(place, "first") == [*range(30)]
+    assert await seen_numbers(place, "sink") == [*range(1, 30)]
+    assert await one.call(where="first") == "two"
+    assert (await one.call(ask="first", type="count", data=30))["runtime"] == "two"

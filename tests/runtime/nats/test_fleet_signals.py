@@ -11,27 +11,27 @@ import anyio
 import pytest
 from tests.support.fleets import (
     KIND,
+    FleetBuilder,
     OpenTransport,
-    Yard,
     a_member,
-    gone,
-    sends_back,
-    taken_over,
+    hang,
+    send_back,
+    wait_for_takeover,
 )
-from tests.support.runtime_agents import crash, plain, sig
-from tests.support.signal_recorders import Told, lying
+from tests.support.runtime_agents import crash, sig, to_plain
+from tests.support.signal_recorders import SignalRecorder, message_count
 
 from omoide import Agent, identity, memory
 from omoide.errors import NotFound, NotRunning, StoreFailed, TimedOut, Unrouted
 from omoide.runtime import Bus, Runtime
 from omoide.runtime.fleet.fleet import SignalReceiver
-from omoide.stores.factory import open_store
+from omoide.stores import open_store
 from omoide.testing import eventually
 
 
-async def test_signals_find_an_agent_wherever_it_lives(yard: Yard) -> None:
+async def test_signals_find_an_agent_wherever_it_lives(fleet: FleetBuilder) -> None:
     """Cast, call and ask go over the transport, and so does what agents send each other."""
-    one, two = await yard.runtime("one"), await yard.runtime("two")
+    one, two = await fleet.runtime("one"), await fleet.runtime("two")
     await one.start(a_member("a"))
     await two.start(a_member("b"))
     for number in range(3):
@@ -42,7 +42,7 @@ async def test_signals_find_an_agent_wherever_it_lives(yard: Yard) -> None:
     assert (answer.data["runtime"], answer.data["agent_id"], answer.data["state"]["count"]) == ("one", "a", 4)
 
     async def noted() -> bool:
-        return bool(plain((await two.state("b")).state.get("noted", [])) == [0, 1, 2])
+        return bool(to_plain((await two.state("b")).state.get("noted", [])) == [0, 1, 2])
 
     await eventually(noted)
     with pytest.raises(Unrouted, match="no route for signal 'nonsense'"):
@@ -54,18 +54,18 @@ async def test_signals_find_an_agent_wherever_it_lives(yard: Yard) -> None:
         await one.locate("nobody")
 
 
-async def test_a_question_that_is_not_answered_ends(yard: Yard) -> None:
+async def test_a_question_that_is_not_answered_ends(fleet: FleetBuilder) -> None:
     """A runtime that is gone answers nothing."""
-    one, two = await yard.runtime("one", lease_ms=60_000), await yard.runtime("two", lease_ms=60_000)
+    one, two = await fleet.runtime("one", lease_ms=60_000), await fleet.runtime("two", lease_ms=60_000)
     await one.start(a_member())
     await one.transport.close()
     with pytest.raises(TimedOut):
         await two.ask("a", sig("up"), timeout=0.2)
 
 
-async def test_what_is_sent_over_the_transport_is_handled_once(yard: Yard) -> None:
+async def test_what_is_sent_over_the_transport_is_handled_once(fleet: FleetBuilder) -> None:
     """A signal that comes again after its effect was saved is dropped, by the next owner as well."""
-    one, two = await yard.runtime("one"), await yard.runtime("two")
+    one, two = await fleet.runtime("one"), await fleet.runtime("two")
     await one.start(a_member())
     again = sig("up", id="sig_again")
     await two.ask("a", again)
@@ -78,9 +78,11 @@ async def test_what_is_sent_over_the_transport_is_handled_once(yard: Yard) -> No
     assert (await two.state("a")).state["count"] == 1
 
 
-async def test_what_is_sent_leaves_after_it_was_saved(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_sent_leaves_after_it_was_saved(
+    fleet: FleetBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the store refuses, nothing leaves; when it takes the agent again, all does, once."""
-    one, two = await yard.runtime("one", lease_ms=3_000), await yard.runtime("two", lease_ms=3_000)
+    one, two = await fleet.runtime("one", lease_ms=3_000), await fleet.runtime("two", lease_ms=3_000)
     await one.start(a_member("a"))
     await two.start(a_member("b"))
     real, refusing = one.store.save, True
@@ -98,19 +100,19 @@ async def test_what_is_sent_leaves_after_it_was_saved(yard: Yard, monkeypatch: p
     refusing = False
 
     async def noted() -> bool:
-        return bool(plain((await two.state("b")).state.get("noted", [])) == [1])
+        return bool(to_plain((await two.state("b")).state.get("noted", [])) == [1])
 
     await eventually(noted, timeout=10)
-    assert (await yard.saved("a")).state["count"] == 1
+    assert (await fleet.load("a")).state["count"] == 1
 
 
 async def test_what_was_saved_and_not_sent_is_sent_by_the_next_owner(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under the same id, so that it is handled once even if it was sent before."""
     one, two = (
-        await yard.runtime("one", shutdown_timeout=0.1),
-        await yard.runtime("two", takeover_interval_ms=50),
+        await fleet.runtime("one", shutdown_timeout=0.1),
+        await fleet.runtime("two", takeover_interval_ms=50),
     )
     await one.start(a_member("a"))
     await two.start(a_member("b"))
@@ -119,24 +121,24 @@ async def test_what_was_saved_and_not_sent_is_sent_by_the_next_owner(
     await two.cast("a", sig("send", 7))
 
     async def is_saved() -> bool:
-        return (await yard.saved("a")).state.get("count") == 1
+        return (await fleet.load("a")).state.get("count") == 1
 
     await eventually(is_saved)
-    gone(one)
-    await taken_over(two)
+    hang(one)
+    await wait_for_takeover(two)
 
     async def noted() -> bool:
-        return bool(plain((await two.state("b")).state.get("noted", [])) == [7])
+        return bool(to_plain((await two.state("b")).state.get("noted", [])) == [7])
 
     await eventually(noted)
     assert (await two.state("a")).state["count"] == 1
 
 
 async def test_a_store_that_is_away_for_a_while_costs_no_signal(
-    yard: Yard, a_transport: OpenTransport, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetBuilder, a_transport: OpenTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often it was tried: nothing is laid aside, and each is handled once."""
-    one = await yard.runtime("one", lease_ms=60_000)
+    one = await fleet.runtime("one", lease_ms=60_000)
     await one.start(a_member("a"))
     real, tries, refusing = one.store.save, 0, True
 
@@ -154,26 +156,28 @@ async def test_a_store_that_is_away_for_a_while_costs_no_signal(
         await eventually(lambda: tries > 8, timeout=10)
         refusing = False
 
-        async def saved() -> bool:
-            return bool(plain((await yard.saved("a")).state.get("noted", [])) == [0, 1, 2])
+        async def is_saved() -> bool:
+            return bool(to_plain((await fleet.load("a")).state.get("noted", [])) == [0, 1, 2])
 
-        await eventually(saved, timeout=10)
-        assert await lying(sender, sender.settings.dead_letter_stream) == 0
+        await eventually(is_saved, timeout=10)
+        assert await message_count(sender, sender.settings.dead_letter_stream) == 0
 
 
-async def test_a_signal_that_crashes_its_agent_is_laid_aside(yard: Yard, a_transport: OpenTransport) -> None:
+async def test_a_signal_that_crashes_its_agent_is_laid_aside(
+    fleet: FleetBuilder, a_transport: OpenTransport
+) -> None:
     """After a few tries, each with the agent as it was saved; the next one is handled."""
-    one = await yard.runtime("one")
+    one = await fleet.runtime("one")
     await one.start(a_member("a", crash=crash), max_restarts=100)
     async with a_transport() as sender:
         await sender.publish(sig("crash"), to="a")
         await sender.publish(sig("note", 1), to="a")
 
         async def noted() -> bool:
-            return bool(plain((await one.state("a")).state.get("noted", [])) == [1])
+            return bool(to_plain((await one.state("a")).state.get("noted", [])) == [1])
 
         await eventually(noted, timeout=10)
-        assert await lying(sender, sender.settings.dead_letter_stream) == 1
+        assert await message_count(sender, sender.settings.dead_letter_stream) == 1
 
 
 async def test_runtimes_that_share_a_bus_are_a_fleet_too() -> None:
@@ -182,21 +186,21 @@ async def test_runtimes_that_share_a_bus_are_a_fleet_too() -> None:
         given: dict[str, Any] = {"transport": bus, "store": store, "kinds": [KIND]}
         async with Runtime(name="one", **given) as one, Runtime(name="two", **given) as two:
             await one.start(a_member("a"))
-            await two.start(a_member("b", back=sends_back))
+            await two.start(a_member("b", back=send_back))
             for _ in range(5):
                 await one.cast("b", sig("back"))
 
             async def noted() -> bool:
-                return bool(plain((await two.state("b")).state.get("noted", [])) == [1] * 5)
+                return bool(to_plain((await two.state("b")).state.get("noted", [])) == [1] * 5)
 
             await eventually(noted)
             answer: Any = await two.ask("a", sig("up"))
             assert answer.data["state"]["count"] == 6
 
 
-async def test_a_signal_for_nobody_is_reported(yard: Yard) -> None:
+async def test_a_signal_for_nobody_is_reported(fleet: FleetBuilder) -> None:
     """What an agent sends to one that is not there is dropped, and hinders nothing else."""
-    one = await yard.runtime("one")
+    one = await fleet.runtime("one")
     await one.start(a_member("a"))
     await one.call("a", sig("send", 1))
     await eventually(lambda: [drop.agent_id for drop in one.dropped_signals] == ["b"])
@@ -204,30 +208,30 @@ async def test_a_signal_for_nobody_is_reported(yard: Yard) -> None:
     await one.call("a", sig("send", 2))
 
     async def noted() -> bool:
-        return bool(plain((await one.state("b")).state.get("noted", [])) == [2])
+        return bool(to_plain((await one.state("b")).state.get("noted", [])) == [2])
 
     await eventually(noted)
 
 
-async def test_all_are_told_what_an_agent_tells_all(yard: Yard, a_transport: OpenTransport) -> None:
+async def test_all_are_told_what_an_agent_tells_all(fleet: FleetBuilder, a_transport: OpenTransport) -> None:
     """Over the same transport, once."""
-    heard = Told()
-    one = await yard.runtime("one")
+    recorder = SignalRecorder()
+    one = await fleet.runtime("one")
     async with a_transport() as listening:
-        await listening.subscribe("news", heard)
+        await listening.subscribe("news", recorder)
         await one.start(a_member("a"))
         await one.call("a", sig("tell", "hello"))
-        await eventually(lambda: heard.data == ["hello"])
+        await eventually(lambda: recorder.data == ["hello"])
 
 
-async def test_who_can_do_something_is_ranked_over_all(yard: Yard) -> None:
+async def test_who_can_do_something_is_ranked_over_all(fleet: FleetBuilder) -> None:
     """As if all agents lived here; runtimes outside of the fleet say nothing."""
 
     def able(id: str, age: int | None) -> Agent:
         agent = identity.put_profile(a_member(id), "age", age)
         return identity.add_tag(identity.add_action(agent, "fly"), "bird")
 
-    one, two = await yard.runtime("one"), await yard.runtime("two")
+    one, two = await fleet.runtime("one"), await fleet.runtime("two")
     await one.start(able("crow", 4))
     await one.start(able("egg", None))
     await two.start(able("raven", 30))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import anyio
 import pytest
-from tests.support.signal_recorders import Told, stream
+from tests.support.signal_recorders import SignalRecorder, jetstream
 
 from omoide import Signal
 from omoide.runtime.nats import NatsTransport
@@ -30,20 +30,20 @@ def open_transport(cluster: NatsCluster, first: NatsServer) -> NatsTransport:
 
 async def leader(transport: NatsTransport, cluster: NatsCluster) -> NatsServer:
     """The server that leads the stream of signals to agents."""
-    info = await stream(transport).stream_info(transport.settings.agent_stream)
+    info = await jetstream(transport).stream_info(transport.settings.agent_stream)
     return next(one for one in cluster.servers if one.label == info.cluster.leader)
 
 
 @pytest.mark.parametrize("which", ["leader", "follower"])
 async def test_nothing_that_was_accepted_is_lost_with_a_server(cluster: NatsCluster, which: str) -> None:
     """The one that leads the stream, or another: publishers and receivers go on, and none is told twice."""
-    heard, everybody = Told(), Told()
+    recorder, everybody = SignalRecorder(), SignalRecorder()
     published: list[int] = []
     async with (
         open_transport(cluster, cluster.servers[0]) as sender,
         open_transport(cluster, cluster.servers[1]) as receiver,
     ):
-        await receiver.subscribe("**", heard, agent="ada")
+        await receiver.subscribe("**", recorder, agent="ada")
         await receiver.subscribe("**", everybody)
 
         async def publish() -> None:
@@ -58,8 +58,8 @@ async def test_nothing_that_was_accepted_is_lost_with_a_server(cluster: NatsClus
             leads = await leader(sender, cluster)
             victim = leads if which == "leader" else next(one for one in cluster.servers if one is not leads)
             victim.kill()
-        await eventually(lambda: len(heard) >= 200 and len(everybody) >= 200, timeout=60)
-        assert heard.data == everybody.data == [*range(200)]
+        await eventually(lambda: len(recorder) >= 200 and len(everybody) >= 200, timeout=60)
+        assert recorder.data == everybody.data == [*range(200)]
         victim.start()
         await sender.publish(Signal(type="n", data="after"), to="ada")
-        await eventually(lambda: heard.data[-1] == "after", timeout=30)
+        await eventually(lambda: recorder.data[-1] == "after", timeout=30)

@@ -10,13 +10,13 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.signal_recorders import Told
+from tests.support.signal_recorders import SignalRecorder
 
 from omoide import Signal
 from omoide.errors import Invalid, MissingExtra, NotAllowed, OmoideError, ServiceFailed, Unreachable
 from omoide.runtime.nats import NatsTransport
-from omoide.testing import eventually
-from omoide.testing.servers import NatsServer, free_port
+from omoide.testing import NatsServer, eventually
+from omoide.testing.servers import free_port
 
 PASSWORD = "open-sesame"
 
@@ -49,13 +49,13 @@ def server() -> Iterator[NatsServer]:
 
 async def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(server: NatsServer) -> None:
     """It comes back on the same port; publishers and receivers go on by themselves, in order."""
-    heard, everybody = Told(), Told()
+    recorder, everybody = SignalRecorder(), SignalRecorder()
     published: list[int] = []
     async with (
         NatsTransport(server.url, ack_wait=1.0) as sender,
         NatsTransport(server.url, ack_wait=1.0) as receiver,
     ):
-        await receiver.subscribe("**", heard, agent="ada")
+        await receiver.subscribe("**", recorder, agent="ada")
         await receiver.subscribe("n", everybody)
 
         async def publish() -> None:
@@ -70,28 +70,28 @@ async def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(serve
                 await eventually(partial(has, published, enough), timeout=20)
                 server.kill()
                 server.start()
-        await eventually(lambda: len(heard) >= 300 and len(everybody) >= 300, timeout=20)
-    assert heard.data == everybody.data == [*range(300)]
+        await eventually(lambda: len(recorder) >= 300 and len(everybody) >= 300, timeout=20)
+    assert recorder.data == everybody.data == [*range(300)]
 
 
 async def test_publishing_waits_for_the_server_to_come_back(server: NatsServer) -> None:
     """And returns when the signal is there."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with NatsTransport(server.url) as transport:
-        await transport.subscribe("**", heard, agent="ada")
+        await transport.subscribe("**", recorder, agent="ada")
         server.kill()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: transport.publish(Signal(type="n", data=1), to="ada"))
             await anyio.wait_all_tasks_blocked()
             server.start()
-        await eventually(lambda: heard.data == [1], timeout=20)
+        await eventually(lambda: recorder.data == [1], timeout=20)
 
 
 async def test_publishing_gives_up_after_the_time_that_was_set(server: NatsServer) -> None:
     """With an error that says so; later it works again."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with NatsTransport(server.url, request_timeout=0.5) as transport:
-        await transport.subscribe("**", heard, agent="ada")
+        await transport.subscribe("**", recorder, agent="ada")
         server.kill()
         with pytest.raises(Unreachable, match=r"within 0\.5 s .*; start the server"):
             await transport.publish(Signal(type="n"), to="ada")
@@ -105,14 +105,14 @@ async def test_publishing_gives_up_after_the_time_that_was_set(server: NatsServe
             return True
 
         await eventually(published, timeout=20)
-        await eventually(lambda: 2 in heard.data, timeout=20)
+        await eventually(lambda: 2 in recorder.data, timeout=20)
 
 
 async def test_a_server_that_hangs_is_given_up_and_found_again(server: NatsServer) -> None:
     """It takes connections and says nothing, and then goes on."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with NatsTransport(server.url, request_timeout=0.5) as transport:
-        await transport.subscribe("**", heard, agent="ada")
+        await transport.subscribe("**", recorder, agent="ada")
         server.pause()
         number = 0
         with pytest.raises(Unreachable):  # noqa: PT012 - it may take a moment until the server hangs
@@ -121,8 +121,8 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(server: NatsServe
         server.resume()
         await transport.publish(Signal(type="n", data=number, id=f"sig_{number}"), to="ada")
         await transport.publish(Signal(type="n", data="last"), to="ada")
-        await eventually(lambda: "last" in heard.data, timeout=20)
-    assert heard.data == [*range(number + 1), "last"]
+        await eventually(lambda: "last" in recorder.data, timeout=20)
+    assert recorder.data == [*range(number + 1), "last"]
 
 
 async def test_a_server_that_is_not_there_is_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
@@ -178,29 +178,29 @@ async def test_a_stream_of_another_kind_is_not_taken(server: NatsServer) -> None
 
 async def test_streams_follow_their_settings(server: NatsServer) -> None:
     """Opened with others, they are changed, and what is in them stays."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with NatsTransport(server.url) as transport:
         await transport.publish(Signal(type="n", data=1), to="ada")
     async with NatsTransport(server.url, max_age=1_000.0, max_bytes=1_000_000, discard="old") as transport:
         info = await transport._connection._js.stream_info("omoide_to")
         assert (info.config.max_age, info.config.max_bytes) == (1_000.0, 1_000_000)
-        await transport.subscribe("**", heard, agent="ada")
-        await eventually(lambda: heard.data == [1])
+        await transport.subscribe("**", recorder, agent="ada")
+        await eventually(lambda: recorder.data == [1])
 
 
 async def test_a_full_stream_refuses_and_loses_nothing(server: NatsServer) -> None:
     """What was accepted stays; there is room again when it was handled."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with NatsTransport(server.url, max_bytes=50_000) as transport:
         accepted = 0
         with pytest.raises(ServiceFailed, match="raise max_bytes"):  # noqa: PT012 - until one is refused
             for number in range(1_000):
                 await transport.publish(Signal(type="n", data=[number, "x" * 1_000]), to="ada")
                 accepted += 1
-        await transport.subscribe("**", heard, agent="ada")
-        await eventually(lambda: len(heard) == accepted)
+        await transport.subscribe("**", recorder, agent="ada")
+        await eventually(lambda: len(recorder) == accepted)
         await transport.publish(Signal(type="n", data="more"), to="ada")
-        await eventually(lambda: len(heard) == accepted + 1)
+        await eventually(lambda: len(recorder) == accepted + 1)
 
 
 async def test_it_can_be_opened_once_and_used_only_while_it_is_open(server: NatsServer) -> None:
@@ -219,7 +219,7 @@ async def test_what_a_block_raises_is_what_comes_out(server: NatsServer) -> None
     """Not a group around it."""
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tested
         async with NatsTransport(server.url) as transport:
-            await transport.subscribe("**", Told())
+            await transport.subscribe("**", SignalRecorder())
             raise ZeroDivisionError
 
 

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fleets import OpenTransport
-from tests.support.signal_recorders import Problems, Told, lying, readers, stream
+from tests.support.signal_recorders import (
+    ErrorRecorder,
+    SignalRecorder,
+    consumer_names,
+    jetstream,
+    message_count,
+)
 
 from omoide import Signal
 from omoide.errors import Invalid, SignalTooLarge
@@ -25,29 +31,29 @@ def sig(data: Any = None, type: str = "n", **more: Any) -> Signal:
     return Signal(type=type, data=data, **more)
 
 
-def either(entered: anyio.Event, problems: Problems) -> bool:
+def either(entered: anyio.Event, problems: ErrorRecorder) -> bool:
     """Whether a handler was called, or something was reported."""
     return entered.is_set() or bool(problems)
 
 
 async def test_what_is_published_again_arrives_once(a_transport: OpenTransport) -> None:
     """A publisher that did not hear back publishes again; the server knows the source and the id."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with a_transport() as transport:
-        await transport.subscribe("**", heard, agent="ada")
+        await transport.subscribe("**", recorder, agent="ada")
         one = sig(1)
         for _ in range(3):
             await transport.publish(one, to="ada")
         await transport.publish(sig(2), to="ada")
         await transport.publish(sig(3, id=one.id, source="/another"), to="ada")
-        await eventually(lambda: len(heard) >= 3)
-        assert heard.data == [1, 2, 3]
+        await eventually(lambda: len(recorder) >= 3)
+        assert recorder.data == [1, 2, 3]
         assert transport.stats()["repeated"] == 2
 
 
 async def test_one_signal_may_go_to_several_agents_and_to_all(a_transport: OpenTransport) -> None:
     """It is a duplicate only where it went before."""
-    ada, bob, everybody = Told(), Told(), Told()
+    ada, bob, everybody = SignalRecorder(), SignalRecorder(), SignalRecorder()
     async with a_transport() as transport:
         await transport.subscribe("**", ada, agent="ada")
         await transport.subscribe("**", bob, agent="bob")
@@ -61,9 +67,9 @@ async def test_one_signal_may_go_to_several_agents_and_to_all(a_transport: OpenT
 
 async def test_what_the_server_forgot_is_dropped_by_the_receiver(a_transport: OpenTransport) -> None:
     """A duplicate that comes after the server's window has passed is not handled again."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with a_transport(duplicate_window=0.1) as transport:
-        await transport.subscribe("**", heard, agent="ada")
+        await transport.subscribe("**", recorder, agent="ada")
         one = sig(1)
 
         async def published_again() -> bool:
@@ -74,14 +80,14 @@ async def test_what_the_server_forgot_is_dropped_by_the_receiver(a_transport: Op
         await transport.publish(one, to="ada")
         await eventually(published_again)
         await transport.publish(sig(2), to="ada")
-        await eventually(lambda: 2 in heard.data)
-        assert heard.data == [1, 2]
+        await eventually(lambda: 2 in recorder.data)
+        assert recorder.data == [1, 2]
         assert transport.stats()["again"] == 1
 
 
 async def test_a_signal_whose_receiver_breaks_off_comes_to_the_next_one(a_transport: OpenTransport) -> None:
     """One that was not accepted is kept, in its place before those that came later."""
-    heard, entered = Told(), anyio.Event()
+    recorder, entered = SignalRecorder(), anyio.Event()
 
     async def never(signal: Signal) -> None:
         entered.set()
@@ -94,14 +100,14 @@ async def test_a_signal_whose_receiver_breaks_off_comes_to_the_next_one(a_transp
                 await sender.publish(sig(number), to="ada")
             await entered.wait()
         async with a_transport() as second:
-            await second.subscribe("**", heard, agent="ada")
-            await eventually(lambda: len(heard) >= 5)
-    assert heard.data == [*range(5)]
+            await second.subscribe("**", recorder, agent="ada")
+            await eventually(lambda: len(recorder) >= 5)
+    assert recorder.data == [*range(5)]
 
 
 async def test_who_subscribes_for_an_agent_last_reads_its_post(a_transport: OpenTransport) -> None:
     """Whoever did so before is told, and gets nothing any more; nothing is lost in between."""
-    problems, before, after = Problems(), Told(), Told()
+    problems, before, after = ErrorRecorder(), SignalRecorder(), SignalRecorder()
     async with a_transport(on_error=problems) as first, a_transport() as second:
         await first.subscribe("**", before, agent="ada")
         await first.publish(sig(0), to="ada")
@@ -116,29 +122,29 @@ async def test_who_subscribes_for_an_agent_last_reads_its_post(a_transport: Open
 
 async def test_signals_wait_for_an_agent_that_nobody_subscribed_for(a_transport: OpenTransport) -> None:
     """They are kept until it lives."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with a_transport() as transport:
         for number in range(3):
             await transport.publish(sig(number), to="ada")
-        assert await lying(transport, transport.settings.agent_stream) == 3
-        await transport.subscribe("**", heard, agent="ada")
-        await eventually(lambda: heard.data == [0, 1, 2])
+        assert await message_count(transport, transport.settings.agent_stream) == 3
+        await transport.subscribe("**", recorder, agent="ada")
+        await eventually(lambda: recorder.data == [0, 1, 2])
 
         async def none_is_left() -> bool:
-            return await lying(transport, transport.settings.agent_stream) == 0
+            return await message_count(transport, transport.settings.agent_stream) == 0
 
         await eventually(none_is_left)
 
 
 async def test_each_publisher_is_heard_in_order(a_transport: OpenTransport) -> None:
     """Three publishers at once, with a handler that sometimes fails at first."""
-    heard, failed = Told(), set()
+    recorder, failed = SignalRecorder(), set()
 
     async def sometimes(signal: Signal) -> None:
         if signal.data % 7 == 0 and signal.id not in failed:
             failed.add(signal.id)
             raise ValueError("not yet")
-        heard(signal)
+        recorder(signal)
 
     async def publish(transport: NatsTransport, source: str) -> None:
         for number in range(40):
@@ -149,27 +155,27 @@ async def test_each_publisher_is_heard_in_order(a_transport: OpenTransport) -> N
         async with anyio.create_task_group() as tasks:
             for transport, source in ((one, "/a"), (two, "/b"), (two, "/c")):
                 tasks.start_soon(publish, transport, source)
-        await eventually(lambda: len(heard) == 120, timeout=20)
+        await eventually(lambda: len(recorder) == 120, timeout=20)
     for source in ("/a", "/b", "/c"):
-        assert [signal.data for signal in heard if signal.source == source] == [*range(40)]
+        assert [signal.data for signal in recorder if signal.source == source] == [*range(40)]
 
 
 async def test_a_signal_that_fails_too_often_is_laid_aside(a_transport: OpenTransport) -> None:
     """Each failure is reported, and in the end that it was given up; the next one is handled."""
-    problems, heard = Problems(), Told()
+    problems, recorder = ErrorRecorder(), SignalRecorder()
 
     def fail(signal: Signal) -> None:
         if signal.data == "bad":
             raise ValueError("no")
-        heard(signal)
+        recorder(signal)
 
     async with a_transport(on_error=problems, max_deliver=3) as transport:
         await transport.subscribe("**", fail, agent="ada")
         await transport.publish(sig("bad"), to="ada")
         await transport.publish(sig("good"), to="ada")
-        await eventually(lambda: heard.data == ["good"])
+        await eventually(lambda: recorder.data == ["good"])
         assert problems.kinds == ["ValueError"] * 3 + ["Dropped"]
-        assert await lying(transport, transport.settings.dead_letter_stream) == 1
+        assert await message_count(transport, transport.settings.dead_letter_stream) == 1
         assert transport.stats()["dropped"] == 1
 
 
@@ -177,7 +183,7 @@ async def test_a_signal_that_ends_its_reader_again_and_again_is_laid_aside(
     a_transport: OpenTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The count goes on when another process takes the post over from one that vanished."""
-    problems = Problems()
+    problems = ErrorRecorder()
     monkeypatch.setattr(channel, "LEAVE_TIMEOUT_S", 0.05)
     seen: list[bool] = []
     for _ in range(4):
@@ -201,7 +207,7 @@ async def test_a_signal_that_ends_its_reader_again_and_again_is_laid_aside(
 
 async def test_hostile_messages_are_dropped_and_stop_nobody(a_transport: OpenTransport, prefix: str) -> None:
     """Whatever bytes come, they are reported, and the next signal is handled."""
-    problems, heard = Problems(), Told()
+    problems, recorder = ErrorRecorder(), SignalRecorder()
     hostile: list[bytes] = [
         b"",
         b"\xff\xfe\x00",
@@ -216,14 +222,14 @@ async def test_hostile_messages_are_dropped_and_stop_nobody(a_transport: OpenTra
         Signal(type="another.type").to_json(),
     ]
     async with a_transport(on_error=problems) as transport:
-        await transport.subscribe("**", heard, agent="ada")
-        await transport.subscribe("n", heard)
+        await transport.subscribe("**", recorder, agent="ada")
+        await transport.subscribe("n", recorder)
         for data in hostile:
             for subject in (f"{prefix}.to.ada.n", f"{prefix}.all.n"):
-                await stream(transport).publish(subject, data, headers={"Status": "409", "odd": "x"})
+                await jetstream(transport).publish(subject, data, headers={"Status": "409", "odd": "x"})
         await transport.publish(sig(1), to="ada")
         await transport.publish(sig(2))
-        await eventually(lambda: sorted(heard.data) == [1, 2])
+        await eventually(lambda: sorted(recorder.data) == [1, 2])
         assert len(problems) == 2 * len(hostile)
         assert {signal for signal, _ in problems} == {None}
         assert transport.stats()["dropped"] == 2 * len(hostile)
@@ -231,26 +237,26 @@ async def test_hostile_messages_are_dropped_and_stop_nobody(a_transport: OpenTra
 
 async def test_a_signal_that_is_too_large_is_refused(a_transport: OpenTransport) -> None:
     """Before it is sent, with what to do; and the transport goes on."""
-    heard = Told()
+    recorder = SignalRecorder()
     async with a_transport() as transport:
-        await transport.subscribe("**", heard, agent="ada")
+        await transport.subscribe("**", recorder, agent="ada")
         with pytest.raises(SignalTooLarge, match="keep the content in a store") as caught:
             await transport.publish(sig("x" * 2_000_000), to="ada")
         assert caught.value.actual > caught.value.allowed > 1_000_000
         await transport.publish(sig("x" * 1_000_000), to="ada")
-        await eventually(lambda: len(heard) == 1)
+        await eventually(lambda: len(recorder) == 1)
 
 
 async def test_fleets_on_one_server_do_not_hear_each_other(nats: NatsServer, prefix: str) -> None:
     """Each prefix has its own streams."""
-    one, two = Told(), Told()
+    one, two = SignalRecorder(), SignalRecorder()
     async with (
         NatsTransport(nats.url, prefix=prefix) as first,
         NatsTransport(nats.url, prefix=f"{prefix}-2") as second,
     ):
-        for transport, heard in ((first, one), (second, two)):
-            await transport.subscribe("**", heard)
-            await transport.subscribe("**", heard, agent="ada")
+        for transport, recorder in ((first, one), (second, two)):
+            await transport.subscribe("**", recorder)
+            await transport.subscribe("**", recorder, agent="ada")
         await first.publish(sig(1))
         await first.publish(sig(2), to="ada")
         await second.publish(sig(3))
@@ -265,14 +271,14 @@ async def test_nothing_is_left_after_the_end(a_transport: OpenTransport) -> None
     async with a_transport() as watching:
         async with a_transport() as transport:
             for at in range(5):
-                await transport.subscribe("**", Told(), agent=f"a{at}")
-                await transport.subscribe(f"t.{at}", Told())
-            gone = await transport.subscribe("gone.**", Told())
-            assert len(await readers(watching, watching.settings.broadcast_stream)) == 6
+                await transport.subscribe("**", SignalRecorder(), agent=f"a{at}")
+                await transport.subscribe(f"t.{at}", SignalRecorder())
+            gone = await transport.subscribe("gone.**", SignalRecorder())
+            assert len(await consumer_names(watching, watching.settings.broadcast_stream)) == 6
             await gone.close()
-            assert len(await readers(watching, watching.settings.broadcast_stream)) == 5
-        assert await readers(watching, watching.settings.broadcast_stream) == []
-        assert await readers(watching, watching.settings.agent_stream) == []
+            assert len(await consumer_names(watching, watching.settings.broadcast_stream)) == 5
+        assert await consumer_names(watching, watching.settings.broadcast_stream) == []
+        assert await consumer_names(watching, watching.settings.agent_stream) == []
     await eventually(lambda: len(asyncio.all_tasks()) <= before)
 
 
