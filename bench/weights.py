@@ -21,6 +21,7 @@ from omoide.embedders import Embedder, Embedding, choose
 from omoide.eval import datasets
 from omoide.retrieval import ranking, text
 from omoide.retrieval.pool import Array, CandidatePool
+from omoide.retrieval.queries import ParsedQuery, parse_query
 from omoide.retrieval.ranking import FeatureWeights, RankingWeights, score
 from omoide.retrieval.text import extract_features
 
@@ -96,7 +97,7 @@ def collect(data: datasets.Dataset, embedder: Embedder | None) -> tuple[list[str
         now = max(turn.at or 0 for turn in conversation.turns) + 3_600_000
         for question in conversation.questions:
             gold = [places[ref] for ref in question.evidence]
-            read = text.parse_query(question.text, now=now, speakers=pool.speakers)
+            read = parse_query(question.text, now=now, speakers=pool.speakers)
             vector = None if embedder is None else embedder.embed([read.encoder_text], query=True)[0]
             columns, rows = signs_of(read, pool, vector)
             names = names or [name for name in columns if name not in SKIPPED]
@@ -134,7 +135,7 @@ def _telling(one: Embedding) -> Array:
 
 
 def signs_of(
-    read: text.ParsedQuery, pool: CandidatePool, vector: Embedding | None
+    read: ParsedQuery, pool: CandidatePool, vector: Embedding | None
 ) -> tuple[ranking.FeatureColumns, Array]:
     """What the second stage sees of the best rows, and which rows those are."""
     weights = RankingWeights.default(vectors=vector is not None, tokens=pool.token_loader is not None)

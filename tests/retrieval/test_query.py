@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval.text import parse_query
+from omoide.retrieval.queries import parse_query
 
 NOW = 1_700_000_000_000
 

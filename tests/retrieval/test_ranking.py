@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from omoide.embedders import HashEmbedder
 from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics, neighbours_of, segments_of
+from omoide.retrieval.queries import parse_query
 from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
-from omoide.retrieval.text import extract_features, parse_query
+from omoide.retrieval.text import extract_features
 
 NOW = 1_700_000_000_000
 EMBEDDER = HashEmbedder(64)

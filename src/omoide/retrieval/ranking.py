@@ -34,7 +34,7 @@ from omoide.retrieval.pool import (
     max_similarity,
     neighbours_of,
 )
-from omoide.retrieval.text import ParsedQuery
+from omoide.retrieval.queries import ParsedQuery
 
 DAY_MS = 86_400_000
 MAX_LATENESS_MS = 7 * DAY_MS

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallResult, Scope, Why
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
-from omoide.retrieval.text import ParsedQuery, TokenCounter, estimate_tokens
+from omoide.retrieval.queries import ParsedQuery, parse_query
+from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.stores import semantics
 from omoide.stores.records import embed_texts, text_of
 
@@ -122,7 +123,7 @@ def recall(
     vectors: dict[str, Embedding] = {}
 
     def encode_query(speakers: Sequence[str]) -> EncodedQuery:
-        parsed = text.parse_query(request.query, now=request.at, speakers=speakers)
+        parsed = parse_query(request.query, now=request.at, speakers=speakers)
         if embedder is None:
             return EncodedQuery(parsed, None)
         if parsed.encoder_text not in vectors:
