@@ -337,6 +337,7 @@ class RecallFields(TypedDict, total=False):
     metadata: Mapping[str, Any]
     filter: Filter | Mapping[str, Any]
     max_tokens: int | None
+    min_relevance: float | None
     at: int
 
 
@@ -357,6 +358,8 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     filter: Filter = Filter()
     max_tokens: int | None = None
     """Token budget of all entries together."""
+    min_relevance: float | None = None
+    """Least relevance of a hit, from 0 to 1; hits whose relevance is not known are kept."""
     at: Millis = msgspec.field(default_factory=clock.now)
     """Time of the query: relative dates such as "last week" and the expiry of entries refer to it."""
 
@@ -365,6 +368,8 @@ class RecallRequest(Record, frozen=True, kw_only=True):
         check_positive(self.limit, "limit")
         if self.max_tokens is not None:
             check_positive(self.max_tokens, "max_tokens")
+        if self.min_relevance is not None:
+            set_field(self, "min_relevance", check_unit(self.min_relevance, "min_relevance"))
         if self.scope == "project" and self.project_id is None:
             raise Invalid("project_id", "is missing for scope 'project'", "name the project")
 
@@ -378,7 +383,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
             scope: the scope.
             query: the text to search for.
             limit: maximum number of entries.
-            fields: `filter`, `max_tokens`, `at` and `metadata`.
+            fields: `filter`, `max_tokens`, `min_relevance`, `at` and `metadata`.
 
         Raises:
             Invalid: if the scope names a session without its agent.
@@ -443,8 +448,13 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     entry: Entry
     score: float = 0.0
+    """The value by which hits of one recall are ordered; it means nothing across recalls."""
     rank: int = 1
     why: Why = Why()
+    relevance: float | None = None
+    """Probability that the entry helps to answer, independent of what else is stored; None if not known."""
+    newer: str | None = None
+    """The id of a newer entry among the hits that says something else of the same subject."""
 
 
 class RecallResult(Record, frozen=True, kw_only=True):
@@ -456,6 +466,8 @@ class RecallResult(Record, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     metadata: MapField = EMPTY_MAP
     hits: tuple[Hit, ...] = ()
+    withheld: tuple[Hit, ...] = ()
+    """The hits below the `min_relevance` of the request, best first."""
     weak: bool = False
     """True if no entry matches well; the entries are the best of the weak matches."""
     notices: TextsField = ()
@@ -465,6 +477,7 @@ class RecallResult(Record, frozen=True, kw_only=True):
         check_instance(self.request, "request", kind=RecallRequest)
         set_field(self, "entries", check_tuple(self.entries, "entries", Entry))
         set_field(self, "hits", check_tuple(self.hits, "hits", Hit))
+        set_field(self, "withheld", check_tuple(self.withheld, "withheld", Hit))
         # Stores of others may return entries alone, or hits alone; callers find both.
         if self.hits and not self.entries:
             set_field(self, "entries", tuple(hit.entry for hit in self.hits))

@@ -13,13 +13,24 @@ from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import normalize
 
-from omoide.retrieval.text import STOP_WORDS, is_unspaced, terms
+from omoide.retrieval.languages import ENGLISH
+from omoide.retrieval.languages import STOP_WORDS as STOP_WORDS_BY_LANGUAGE
+from omoide.retrieval.text import is_unspaced, query_terms
 from omoide.retrieval.times import MONTHS, Interval, intervals
 
 Span = tuple[int, int]
 
+STOP_WORDS = STOP_WORDS_BY_LANGUAGE[ENGLISH]
+
 _MIN_SHORT_NAME = 3
 """Minimum length of a short form, such as Mel for Melanie."""
+
+_MIN_MISSPELT_NAME = 4
+_MAX_COMPARED_SPEAKERS = 64
+"""Number of speakers up to which misspelt names are corrected; among more, any name resembles another."""
+
+_MAX_READINGS = 3
+"""Number of named speakers up to which a query is read for each of them."""
 
 _QUESTION_KINDS = (
     ("when", re.compile(r"\b(?:when|how long|(?:what|which) (?:date|day|month|year|time))\b", re.IGNORECASE)),
@@ -33,7 +44,17 @@ _ASSISTANT_REFERENCE = re.compile(
     r"|listed|explained|advised|wrote|written|showed|shared|described|created|made|proposed|drafted|generated)\b"
     r"|\b(?:did|have|had) you (?!know)\w+"
     r"|\byour (?:\w+ )?(?:recommendations?|suggestions?|advice|answers?|reply|list|explanation|response)\b"
-    r"|\bour (?:\w+ ){0,2}(?:chats?|conversations?|discussions?)\b|\b(?:assistant|chatbot)\b",
+    r"|\b(?:assistant|chatbot)\b",
+    re.IGNORECASE,
+)
+_REQUEST = re.compile(
+    r"^\W*(?:(?:please|pls|hey|hi|ok|okay|so|now|and)\W+)*(?:(?:can|could|would|will) you (?:please )?"
+    r"|(?:i(?:'d| would)? (?:need|want|like) (?:you )?(?:to )?)|help me (?:to )?|let's |i need |i want )?"
+    r"(?:write|draft|suggest|recommend|give me|make|plan|create|explain|help|design|summari[sz]e|translate"
+    r"|review|refactor|prepare|propose|book|order|compose|put together|generate|compare|outline|rewrite|set up"
+    r"|(?:an?|some|any) (?:idea|recipe|tip|suggestion|recommendation|quick|short|good))\b"
+    r"|\b(?:should i|should we|any (?:ideas?|tips?|advice|suggestions?|recommendations?)"
+    r"|what would be a good|how would you|what do you (?:suggest|recommend))\b",
     re.IGNORECASE,
 )
 _PRONOUNS = {
@@ -60,6 +81,10 @@ class ParsedQuery(NamedTuple):
     """Kind of the question: when, count, where, who, why or what."""
     asks_assistant: bool
     """True if it asks for something that the assistant said."""
+    is_request: bool
+    """True if it asks for something to be made, to which preferences and instructions may apply."""
+    readings: tuple[ParsedQuery, ...] = ()
+    """If it names several speakers: the query as if it named each of them alone."""
 
 
 def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
@@ -67,15 +92,25 @@ def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQ
     speaker_spans = _find_speakers(text, speakers)
     # From the last to the first: replacing one leaves the positions of those before it valid.
     spans = sorted({span for spans in speaker_spans.values() for span in spans}, reverse=True)
-    return ParsedQuery(
+    query = ParsedQuery(
         text=text,
         encoder_text=_to_first_person(text, spans),
-        terms=tuple(dict.fromkeys(terms(_remove_spans(text, spans)))),
+        terms=tuple(query_terms(_remove_spans(text, spans))),
         named_speakers=frozenset(speaker_spans),
         times=intervals(text, now),
         kind=next((kind for kind, pattern in _QUESTION_KINDS if pattern.search(text)), "what"),
         asks_assistant=_ASSISTANT_REFERENCE.search(text) is not None,
+        is_request=_REQUEST.search(text) is not None,
     )
+    if not 2 <= len(speaker_spans) <= _MAX_READINGS:
+        return query
+    readings = []
+    for speaker, own_spans in speaker_spans.items():
+        alone = sorted({*own_spans}, reverse=True)
+        readings.append(
+            query._replace(named_speakers=frozenset({speaker}), encoder_text=_to_first_person(text, alone))
+        )
+    return query._replace(readings=tuple(readings))
 
 
 def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
@@ -87,6 +122,8 @@ def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
         for match in _NAME.finditer(folded)
         if (match.group() not in _NOT_NAMES if is_lower else _may_be_name(text, match))
     ]
+    if not is_lower:
+        names = _correct_names(names, text, speakers)
     spans_by_speaker: dict[int, list[Span]] = {}
     for at, name in enumerate(speakers):
         parts = _name_parts(name)
@@ -109,6 +146,36 @@ def _may_be_name(text: str, match: re.Match[str]) -> bool:
     if cased and not text[start].isupper():
         return False
     return word not in STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
+
+
+def _correct_names(
+    names: list[tuple[str, Span]], text: str, speakers: Sequence[str]
+) -> list[tuple[str, Span]]:
+    """Replace misspelt names by those of the speakers."""
+    if not names or len(speakers) > _MAX_COMPARED_SPEAKERS:
+        return names
+    known = {part for name in speakers for part in _name_parts(name)}
+    corrected = []
+    for word, span in names:
+        # The first word of a sentence has a capital anyway.
+        if len(word) >= _MIN_MISSPELT_NAME and word not in known and text[: span[0]].strip()[-1:].isalnum():
+            word = next((name for name in known if _is_misspelling(word, name)), word)
+        corrected.append((word, span))
+    return corrected
+
+
+def _is_misspelling(word: str, name: str) -> bool:
+    """Return True if one letter was added, left out, replaced, or swapped with the next one."""
+    if word[0] != name[0] or len(name) < _MIN_MISSPELT_NAME or abs(len(word) - len(name)) > 1:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), None)
+    if at is None:
+        return False  # one continues the other: Ann and Anna are two names
+    return (
+        word[at + 1 :] in (name[at + 1 :], name[at:])
+        or word[at:] == name[at + 1 :]
+        or (word[at : at + 2] == name[at : at + 2][::-1] and word[at + 2 :] == name[at + 2 :])
+    )
 
 
 def _is_short_name(word: str, first: str) -> bool:

@@ -39,6 +39,8 @@ from omoide.retrieval.queries import ParsedQuery
 DAY_MS = 86_400_000
 MAX_LATENESS_MS = 7 * DAY_MS
 """Time after an interval in which the agreement of a date falls from 1 to 0; events are told afterwards."""
+MAX_LEXICAL_SCORE = 3.0
+"""Bound of the z-scores of words: most rows share none with the query, so one that does lies far outside."""
 MAX_SAMPLED_TERMS = 16_384
 """Number of terms of the pool that are sampled to estimate term frequencies."""
 MAX_PRECOMPUTED_ROWS = 2_000
@@ -77,8 +79,11 @@ class FirstStage(NamedTuple):
     """Inverse document frequency of each query term, by term id."""
 
 
-def z_scores(column: Array, subset: Array | None = None) -> Array:
-    """Return the column in standard deviations from the mean of a subset; zeros if it does not vary."""
+def z_scores(column: Array, subset: Array | None = None, *, limit: float | None = None) -> Array:
+    """Return the column in standard deviations from the mean of a subset; zeros if it does not vary.
+
+    With a limit, values further from the mean than that are cut.
+    """
     base = column if subset is None else column[subset]
     if not len(base):
         return np.zeros(len(column))
@@ -88,7 +93,7 @@ def z_scores(column: Array, subset: Array | None = None) -> Array:
     if spread <= 1e-9:
         return np.zeros(len(column))
     scaled: Array = (deviation if subset is None else column - mean) / spread
-    return scaled
+    return scaled if limit is None else np.clip(scaled, -limit, limit)
 
 
 def first_stage(
@@ -99,12 +104,18 @@ def first_stage(
     ids = [text.term_id(term) for term in query.terms]
     match = lexical_match(ids, pool, k1=k1, b=b)
     columns: FeatureColumns = {
-        "window": z_scores(match.window_score, live),
-        "own": z_scores(match.own_score, live),
+        "window": z_scores(match.window_score, live, limit=MAX_LEXICAL_SCORE),
+        "own": z_scores(match.own_score, live, limit=MAX_LEXICAL_SCORE),
+        "share": match.has_term @ match.idf / max(float(match.idf.sum()), 1e-9),
     }
     if vector is not None:
-        columns["vector"] = z_scores(cosine_similarity(vector.pooled, pool), live)
+        cosine = cosine_similarity(vector.pooled, pool)
+        columns["vector"] = z_scores(cosine, live)
+        columns["cosine"] = cosine
     columns["asks"] = pool.derive("asks", _question_flags)
+    columns["instruction"] = (
+        _flag_column(pool.column("flags"), text.IS_INSTRUCTION) if query.is_request else np.zeros(pool.size)
+    )
     columns["date"] = date_agreement(query, pool.column("time"))
     columns |= _speaker_features(query, pool)
     columns |= _role_features(query, pool, columns.get("vector", 0.0) + columns["window"])
@@ -168,6 +179,7 @@ def _context_features(
     )
     return {
         "tokens": both[: len(rows)],
+        "match": row_similarity[own].astype(np.float64),
         "context": z_scores(
             _best_nearby_match(similarity[own], similarity, index[context.rows], context.proximity) @ weights
         ),
@@ -212,7 +224,20 @@ def date_agreement(query: ParsedQuery, time: Array) -> Array:
 
 
 def _question_flags(pool: CandidatePool) -> Array:
+    # Users ask and tell in one message, so questions count as statements where roles are known.
+    if has_roles(pool):
+        return np.zeros(pool.size)
     return _flag_column(pool.column("flags"), text.IS_QUESTION)
+
+
+def has_roles(pool: CandidatePool) -> bool:
+    """Return True if the pool has messages of users and of assistants."""
+    return pool.derive("has_roles", _find_roles)
+
+
+def _find_roles(pool: CandidatePool) -> bool:
+    roles = pool.column("role")[pool.live]
+    return bool((roles == USER).any() and (roles == ASSISTANT).any())
 
 
 def _flag_column(flags: Array, flag: int) -> Array:
@@ -243,8 +268,7 @@ def _kind_feature(query: ParsedQuery, flags: Array) -> Array:
 def _role_features(query: ParsedQuery, pool: CandidatePool, base: Array) -> FeatureColumns:
     # Roles say nothing where all rows have the same one.
     role = pool.column("role")
-    live_roles = role[pool.live]
-    if not ((live_roles == USER).any() and (live_roles == ASSISTANT).any()):
+    if not has_roles(pool):
         zeros = np.zeros(pool.size)
         return {"role": zeros, "reply": zeros}
     next_row = neighbours_of(pool).table[:, 1]
@@ -325,6 +349,9 @@ class FeatureWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The weight of each feature; 0 leaves it out."""
 
     vector: float = 0.0
+    cosine: float = 0.0
+    share: float = 0.0
+    match: float = 0.0
     wide: float = 0.0
     window: float = 0.0
     own: float = 0.0
@@ -339,6 +366,7 @@ class FeatureWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     date: float = 0.0
     kind: float = 0.0
     asks: float = 0.0
+    instruction: float = 0.0
     rarity: float = 0.0
     role: float = 0.0
     reply: float = 0.0

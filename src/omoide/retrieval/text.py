@@ -1,12 +1,10 @@
-"""Tokenize and stem text, extract its features, count tokens, score with BM25.
+"""Tokenize text, extract its features, count tokens, score with BM25.
 
-Only the standard library is needed.
-
-Terms are normalized words: compatibility forms, case and Latin accents folded, English endings cut, stop
-words left out. Scripts written without spaces give pairs of characters (bigrams) instead. Stores index terms,
-so a change of the stemmer needs a new `FEATURES_VERSION`. The English stemmer is light: it cuts endings in
-the reverse order of derivation. A stem is rarely a word, which does not matter as long as all forms of a word
-share it. Words of other scripts stay as they are.
+Terms are normalized words: compatibility forms, case and Latin accents folded, stemmed in the language of the
+text, stop words left out. Scripts written without spaces give pairs of characters (bigrams) instead.
+Identifiers give a term for the whole and one for each part: `getUserName` is found as it is, as
+`get_user_name`, and by "user name"; `v4.17.2` also as `4.17`. Stores index terms, so a change needs a new
+`FEATURES_VERSION`.
 
 Features are what a store indexes of a text, one small blob per memory: its length, flags for what it
 mentions, and its term ids. The blob is computed once, when the memory is written; windows and statistics are
@@ -31,6 +29,7 @@ from typing import NamedTuple
 from unicodedata import category, combining, normalize
 
 from omoide.errors import MissingExtra, NotFound
+from omoide.retrieval.languages import ENGLISH, detect_language, is_stop_word, stem
 
 TokenCounter = Callable[[str], int]
 
@@ -39,7 +38,7 @@ K1, B = 0.9, 0.4  # of `bm25`, the defaults of Anserini; `ranking.RankingWeights
 ENCODINGS = ("o200k_base", "cl100k_base")
 """Encodings that `token_counter` supports."""
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Version of the blob of a text; increase it when the blob would differ, so that stores compute it again."""
 
 # Bits of `Features.flags`. They are stored: a new flag takes the next bit and a new version.
@@ -52,27 +51,12 @@ MENTIONS_NAME = 16
 MENTIONS_PLACE = 32
 MENTIONS_REASON = 64
 MENTIONS_RECENT = 128
-
-_MIN_STEM_LENGTH = 3
-"""Letters that must remain when an ending is cut; one more for short endings."""
+IS_INSTRUCTION = 256
 
 _MAX_WORD_LENGTH = 64
 """Characters of a word that are used; longer runs are not words, and their cost must be bounded."""
 
 
-STOP_WORDS = frozenset(
-    """
-    a about after again all also am an and any are aren as at be because been before being both but by
-    can cannot could couldn did didn do does doesn doing don down during each few for from further get
-    gets getting got had hadn has hasn have haven having he her here hers herself him himself his how i
-    if in into is isn it its itself just ll let lot me more most mustn my myself no nor not now of off
-    on once only or other our ours ourselves out over own re really same shan she should shouldn so some
-    such than that the their theirs them themselves then there these they this those through to too
-    under until up us ve very was wasn we were weren what when where which while who whom whose why will
-    with won would wouldn yeah yes you your yours yourself yourselves oh hey hi wow im ive id youre
-    thats dont didnt doesnt isnt wasnt cant
-    """.split()  # noqa: SIM905
-)
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
@@ -118,19 +102,79 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> list[str]:
     """Return the terms of a text in order, with repetitions."""
-    return [term for word in words(text) if (term := term_of(word))]
+    text_words = words(text)
+    return _terms(text, text_words, detect_language(text_words))
+
+
+def query_terms(text: str) -> list[str]:
+    """Return the distinct terms of a query.
+
+    Memories may be too short to tell their language, and are then stemmed as English. So a query in another
+    language has both stems of each word.
+    """
+    text_words = words(text)
+    language = detect_language(text_words)
+    found = _terms(text, text_words, language)
+    if language != ENGLISH:
+        found += [stem(word) for word in text_words if not is_stop_word(word, language)]
+    return [*dict.fromkeys(found)]
+
+
+def _terms(text: str, text_words: list[str], language: str) -> list[str]:
+    if _IDENTIFIER_SIGN.search(text) is None:
+        return [term for word in text_words if (term := term_of(word, language))]
+    found = []
+    for run in text.split():
+        found += [term for word in words(run) if (term := term_of(word, language))]
+        if _IDENTIFIER_SIGN.search(run) is not None:
+            found += _identifier_terms(run[: 4 * _MAX_WORD_LENGTH])
+    return found
+
+
+_IDENTIFIER_SIGN = re.compile(r"[a-z][A-Z]|\w[_/\\@]\w|\w\.\w|\w::\w|\d-\w|\w-\d|\b[A-Za-z](?:\+\+|#)")
+_CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_NAMED_BY_SIGN = re.compile(r"\b([A-Za-z])(\+\+|#)")
+_EDGE = "\"'`()[]{}<>,;:.!?"
+
+
+def _identifier_terms(run: str) -> list[str]:
+    """Return the terms that the words of a run of characters do not give: the whole, and hidden parts."""
+    found = [f"={letter.lower()}{sign}" for letter, sign in _NAMED_BY_SIGN.findall(run)]
+    for piece in re.split(r"[\s/\\@=:]+|[\"'`()\[\]{}<>,;]+", run):
+        piece = piece.strip(_EDGE)
+        parts = _CAMEL_PART.findall(piece)
+        if len(parts) < 2:
+            continue
+        if version := _VERSION.search(piece):
+            numbers = version.group().split(".")
+            found += ["=" + ".".join(numbers[:count]) for count in range(2, len(numbers) + 1)]
+            if version.end() == len(piece) and version.start() <= 1:
+                found.append(numbers[0])  # "v4" is also 4
+                continue
+        if re.search("[a-z][A-Z]", piece):  # the words of a run without capitals inside are its parts already
+            found += [term for part in parts if len(part) > 1 and (term := term_of(part.lower()))]
+        # The whole, however its parts are joined: get_user_name is getUserName.
+        whole = re.sub(r"[^\w]|_", "", normalize_text(piece))[:_MAX_WORD_LENGTH]
+        found.append(term_of(whole))
+    return found
 
 
 @lru_cache(maxsize=65_536)
-def term_of(word: str) -> str:
+def term_of(word: str, language: str = ENGLISH) -> str:
     """Return the term of a word from `words`; empty for a stop word."""
-    word = word.replace("'", "")[:_MAX_WORD_LENGTH]
-    return "" if word in STOP_WORDS else stem(word)
+    word = word[:_MAX_WORD_LENGTH]
+    return "" if is_stop_word(word.replace("'", ""), language) else stem(word, language)
 
 
 def content_token_indexes(token_words: Sequence[str]) -> list[int]:
     """Return the indexes of an encoder's tokens whose words are content words; all if there are none."""
-    content = [at for at, word in enumerate(token_words) if word[:1].isalnum() and term_of(word.strip("'"))]
+    language = detect_language(token_words)
+    content = [
+        at
+        for at, word in enumerate(token_words)
+        if word[:1].isalnum() and term_of(word.strip("'"), language)
+    ]
     return content or [*range(len(token_words))]
 
 
@@ -212,124 +256,6 @@ def is_unspaced(char: str) -> bool:
     )
 
 
-_VOWELS = frozenset("aeiouy")
-
-# Each line is a base with forms that the rules below would not lead to it, or would confuse with other words.
-_IRREGULAR = {
-    form: base
-    for line in """
-    be am is are was were been being; have has had having; do does did done doing; go goes went gone going
-    say said; make made; get got gotten; know knew known; think thought; take took taken; see saw seen
-    come came; find found; give gave given; tell told; feel felt; become became; leave left; put putting
-    mean meant; keep kept; begin began begun; show shown; hear heard; run ran running; hold held
-    bring brought; write wrote written writing; sit sat sitting; stand stood; lose lost losing; pay paid
-    meet met; set setting; learn learnt; lead led; grow grew grown; win won winning; teach taught
-    buy bought; send sent; build built; fall fell fallen; cut cutting; sell sold; speak spoke spoken
-    read reading; spend spent; drive drove driven driving; draw drew drawn; break broke broken; wear wore worn
-    choose chose chosen choosing; eat ate eaten; sing sang sung; swim swam swum swimming; fly flew flown
-    ride rode ridden riding; catch caught; fight fought; sleep slept; throw threw thrown
-    drink drank drunk; steal stole stolen; rise rose risen rising; wake woke woken; hide hid hidden
-    forget forgot forgotten
-    bite bit bitten; ring rang rung; shake shook shaken; shoot shot; feed fed; lie lay lain lying
-    bake baked baking baker bakery; beat beaten; bend bent; blow blew blown; dig dug; freeze froze frozen
-    hang hung; hurt hurting; seek sought
-    child children; man men; woman women; person people; foot feet; tooth teeth; mouse mice; life lives
-    wife wives; knife knives; half halves; leaf leaves; shelf shelves; good better best; bad worse worst
-    marry married marriage marries; weigh weight; die died dying death; art artist artistic
-    hike hiking hiker hiked hikes; dance dancing dancer danced dances; vacation vacations; gym gyms
-    photo photograph photography photographer photos; health healthy; music musical musician
-    decide decision; science scientific scientist; bus buses; news; university universities
-    """.replace("\n", ";").split(";")
-    if line.strip()
-    for base, *forms in [line.split()]
-    for form in [base, *forms]
-}
-
-# Derivational endings, the longest first, in the form that they have after the final y became i.
-_SUFFIXES = (
-    ("ational", "ate"), ("ization", "ize"), ("isation", "ize"), ("fulness", "ful"), ("ousness", "ous"),
-    ("iveness", "ive"), ("biliti", "ble"), ("tional", "tion"), ("lessli", "less"), ("fulli", "ful"),
-    ("ousli", "ous"), ("entli", "ent"), ("ation", "ate"), ("alism", "al"), ("aliti", "al"), ("iviti", "ive"),
-    ("alli", "al"), ("ness", ""), ("ment", ""), ("ator", "ate"), ("izer", "ize"), ("ship", ""), ("ful", ""),
-    ("less", "less"), ("able", ""), ("ible", ""), ("ance", ""), ("ence", ""), ("ion", ""), ("ist", ""),
-    ("ism", ""), ("ive", ""), ("ous", ""), ("ize", ""), ("ise", ""), ("ate", ""), ("iti", ""), ("al", ""),
-    ("er", ""), ("or", ""), ("ic", ""), ("li", ""),
-)  # fmt: skip
-
-
-@lru_cache(maxsize=65_536)
-def stem(word: str) -> str:
-    """Return the stem of a lower-case word."""
-    if not (word.isascii() and word.isalpha()) or len(word) < _MIN_STEM_LENGTH:
-        return word
-    irregular = _IRREGULAR.get(word)
-    if irregular is not None:
-        return irregular
-    word = _without_plural(word)
-    irregular = _IRREGULAR.get(word)
-    if irregular is not None:
-        return irregular
-    word = _without_tense(word)
-    if len(word) > _MIN_STEM_LENGTH and word.endswith("y") and word[-2] not in _VOWELS:
-        word = word[:-1] + "i"
-    word = _without_derivation(_without_derivation(word))  # one may follow another: care-ful-ness
-    if len(word) > _MIN_STEM_LENGTH + 1 and word.endswith("e"):
-        word = word[:-1]
-    return word
-
-
-def _without_plural(word: str) -> str:
-    if word.endswith(("sses", "shes", "ches", "xes", "zzes")):
-        return word[:-2]
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if (
-        word.endswith("s")
-        and len(word) > _MIN_STEM_LENGTH
-        and word[-2] not in "su"  # glass, bonus
-        and not word.endswith("is")  # basis
-    ):
-        return word[:-1]
-    return word
-
-
-def _without_tense(word: str) -> str:
-    # The conditions of step 1b of the Porter stemmer: a stem needs a vowel (not "sing" or "red"), doubled
-    # consonants become one (stopped), and a final e comes back (created, hoping).
-    for ending in ("ing", "ed"):
-        root = word[: -len(ending)]
-        if word.endswith(ending) and len(root) >= 2 and not _VOWELS.isdisjoint(root):
-            if word.endswith("ied") and len(root) > 2:
-                return root
-            if len(root) > _MIN_STEM_LENGTH and root[-1] == root[-2] and root[-1] not in "lsz":
-                return root[:-1]
-            if root.endswith(("at", "bl", "iz")) or _is_short_stem(root):
-                return root + "e"
-            return root
-    return word
-
-
-def _is_short_stem(root: str) -> bool:
-    """Return True if it ends in consonant, vowel, consonant and has no other vowel: hop(e), rid(e)."""
-    if len(root) < 2 or root[-1] in "aeiouywx" or root[-2] not in _VOWELS:
-        return False
-    return _VOWELS.isdisjoint(root[:-2]) and len(root) >= _MIN_STEM_LENGTH
-
-
-def _without_derivation(word: str) -> str:
-    for ending, replacement in _SUFFIXES:
-        if word.endswith(ending):
-            root = word[: len(word) - len(ending)]
-            min_length = _MIN_STEM_LENGTH + (len(ending) < 3 or ending == "ate")
-            if len(root) >= min_length and not _VOWELS.isdisjoint(root):
-                # "ion" follows s or t (action, not million), and "er" no e (career).
-                if (ending == "ion" and root[-1] not in "st") or (ending == "er" and root[-1] == "e"):
-                    return word
-                return root + replacement
-            return word
-    return word
-
-
 _QUESTION_MARK = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
 _TRAILING_BRACKETS = re.compile(r"\s*\[[^\[\]]*\]\s*$")
 _DAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
@@ -367,6 +293,17 @@ _FLAG_PATTERNS = (
             re.IGNORECASE,
         ),
     ),
+    (
+        IS_INSTRUCTION,
+        re.compile(
+            r"\b(?:(?:please |pls )?(?:always|never)\b|from now on|when(?:ever)? (?:i|you)\b|every time i|any time i"
+            r"|in (?:the )?future\b|i(?:'d| would)? (?:much |strongly |really )?(?:prefer|hate|like it|want you)"
+            r"|(?:please|pls) (?:don't|do not|keep|use|give|write|call|remember|stop|no)|don't (?:ever|use|give|call"
+            r"|suggest|recommend|write|send|tell)|no more \w+ing|stop \w+ing|i'd rather|keep (?:it|your|them|answers)"
+            r"|must (?:always|never|not)|only ever|by default)",
+            re.IGNORECASE,
+        ),
+    ),
 )
 
 
@@ -390,7 +327,7 @@ class Features(NamedTuple):
 def extract_features(text: str) -> Features:
     """Return the features of a text."""
     text_words = words(text)
-    ids = tuple(term_id(term) for word in text_words if (term := term_of(word)))
+    ids = tuple(map(term_id, _terms(text, text_words, detect_language(text_words))))
     return Features(length=len(text_words), flags=_flags(text), terms=ids)
 
 
