@@ -62,7 +62,8 @@ def test_the_kind_of_thing_asked_for(text: str, kind: str) -> None:
         ("Which book did you recommend to me?", True),
         ("Remind me of the hotel you had suggested.", True),
         ("What was in your list of museums?", True),
-        ("In our last chat about trains, which line was it?", True),
+        ("In our last chat about trains, which line was it?", False),
+        ("What did you recommend in our last chat?", True),
         ("Which book did I buy?", False),
         ("Can you remind me what my dog is called?", False),
         ("What did I tell you about my sister?", False),
@@ -71,6 +72,66 @@ def test_the_kind_of_thing_asked_for(text: str, kind: str) -> None:
 def test_what_the_assistant_said_is_asked_for(text: str, addressed: bool) -> None:
     """Only a question about what was answered is meant for the assistant."""
     assert parse_query(text, now=NOW).asks_assistant is addressed
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("What did Mraia buy?", "What did I buy?"),
+        ("What did Marai buy?", "What did I buy?"),
+        ("What did Marla buy?", "What did I buy?"),
+        ("What did Mariah buy?", "What did Mariah buy?"),
+        ("What did Ben and Anna buy?", "What did Ben and Anna buy?"),
+        ("Marla bought what?", "Marla bought what?"),
+    ],
+)
+def test_a_misspelt_name_inside_a_sentence_is_that_of_the_speaker(text: str, read: str) -> None:
+    """One wrong letter is forgiven; a name that continues another, or begins a sentence, is its own."""
+    assert parse_query(text, now=NOW, speakers=["Maria", "Hanna"]).encoder_text == read
+
+
+def test_a_question_about_two_speakers_is_read_for_each() -> None:
+    """Each reading is in the first person of one and names the other."""
+    query = parse_query("What do Maria and Ben both like?", now=NOW, speakers=["Maria", "Ben", "Zoe"])
+    assert [reading.encoder_text for reading in query.readings] == [
+        "What do I and Ben both like?",
+        "What do Maria and I both like?",
+    ]
+    assert [reading.named_speakers for reading in query.readings] == [{0}, {1}]
+    assert parse_query("What does Maria like?", now=NOW, speakers=["Maria", "Ben"]).readings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_request"),
+    [
+        ("Write me a birthday mail for mom", True),
+        ("Can you suggest a dinner for tonight?", True),
+        ("Which port should I use?", True),
+        ("Any ideas for a present?", True),
+        ("Which port does staging use?", False),
+        ("Where do I live?", False),
+    ],
+)
+def test_requests_are_told_from_questions(text: str, is_request: bool) -> None:
+    """Preferences and instructions apply where something is to be made or advised."""
+    assert parse_query(text, now=NOW).is_request is is_request
+
+
+@pytest.mark.parametrize(
+    ("text", "one", "many"),
+    [
+        ("What's my phone number?", True, False),
+        ("Who owns billing?", True, False),
+        ("Where do I live?", True, False),
+        ("Which languages do I speak?", False, True),
+        ("What are my sisters called?", False, True),
+        ("Where have I been?", False, False),
+    ],
+)
+def test_the_number_of_answers_is_told(text: str, one: bool, many: bool) -> None:
+    """A question for one value is told from one for several; most are neither for sure."""
+    query = parse_query(text, now=NOW)
+    assert (query.expects_one, query.expects_many) == (one, many)
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=4))

@@ -9,8 +9,9 @@ Stores index stems, so a change here needs a new `omoide.retrieval.text.FEATURES
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
 
 from Stemmer import Stemmer
@@ -22,75 +23,22 @@ _ALGORITHMS = {
 }  # fmt: skip
 
 _ELIDING = ("fr", "it")
-"""Languages whose articles and pronouns lose their vowel before another, and are written with an apostrophe."""
+"""Languages whose articles and pronouns lose their vowel before another: l'hôtel."""
+
+_MIN_WORDS = 3
+"""Number of words from which a text may be in another language than English."""
 
 _MIN_EVIDENCE = 0.15
 """Share of the words of a text that must be function words of a language other than English."""
 
-STOP_WORDS = MappingProxyType(
-    {
-        language: frozenset(words.split())
-        for language, words in {
-            "en": """
-                a about after again all also am an and any are aren as at be because been before being both but
-                by can cannot could couldn did didn do does doesn doing don down during each few for from
-                further get gets getting got had hadn has hasn have haven having he her here hers herself him
-                himself his how i if in into is isn it its itself just ll let lot me more most mustn my myself
-                no nor not now of off on once only or other our ours ourselves out over own re really same shan
-                she should shouldn so some such than that the their theirs them themselves then there these they
-                this those through to too under until up us ve very was wasn we weren were what when where which
-                while who whom whose why will with won would wouldn yeah yes you your yours yourself yourselves
-                oh hey hi wow im ive id youre thats dont didnt doesnt isnt wasnt cant
-            """,
-            "de": """
-                aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein deine dem
-                den denn der des dich die dies diese diesem diesen dieser dir doch dort du ein eine einem einen
-                einer eines er es etwas euch fur hab habe haben hat hatte hatten ich ihm ihn ihr ihre im in ins
-                ist ja kann kein keine mal man mein meine meinem meinen meiner mich mir mit nach nicht noch nur
-                ob oder ohne schon sehr sein seine seit sich sie sind so uber um und uns unser unsere vom von vor
-                wann war waren warum was weil welche welchen welcher welches wenn wer werden wie wieder wir wird
-                wo wurde zu zum zur
-            """,
-            "fr": """
-                ai au aux avec avait avez avons c ce ces cet cette chez combien comme comment d dans de depuis
-                des donc du elle elles en est et etait ete etre eux fait il ils j je l la le les leur leurs lui
-                m ma mais me mes moi mon n ne nos notre nous on ont ou par pas peu plus pour pourquoi qu quand
-                que quel quelle quelles quels qui quoi s sa sans se ses si son sont sur t ta te tes toi ton
-                toujours tout tous toute tres tu un une va vos votre vous y
-            """,
-            "es": """
-                al algo antes como con cual cuales cuando cuanta cuantas cuanto cuantos de del desde donde el
-                ella ellas ellos en entre era es esa ese eso esta estan estar este esto estoy fue ha hace han
-                hasta hay he la las le les lo los mas me mi mis muy no nos nuestra nuestro o os para pero por
-                porque que quien quienes se si sin sobre son soy su sus te tengo tiene todo tu tus un una unas
-                uno unos y ya yo
-            """,
-            "it": """
-                ai al alla alle anche che chi ci come con cosa da dal dalla degli dei del della delle di dove e
-                era essere gli ha hanno ho i il in io la le lei lo loro lui ma mi mia mio nel nella non o per
-                piu quale quali quando quanto questa questo se sei si sono su sua sul suo ti tra tu un una uno vi
-            """,
-            "pt": """
-                ao aos as com como da das de do dos e ela ele eles em era essa esse esta este eu foi ha isso ja
-                mais mas me meu minha na nas nao no nos o onde os ou para pela pelo por qual quando que quem sao
-                se sem ser seu sua tem tenho um uma voce
-            """,
-            "nl": """
-                aan al als bij dan dat de deze die dit door een en er had heb hebben heeft het hij hoe ik in is je
-                jij kan maar me met mijn naar niet nog nu of om onze ook op over te tot uit van veel voor waar
-                waarom was wat we wel welke wie wij worden wordt ze zich zij zijn
-            """,
-            "sv": """
-                av att de den det dig din du efter en ett for fran ha han hade har hon hur i inte jag kan man med
-                men mig min mitt nar och om pa sa som till under upp var vad varfor vem vi vid ar
-            """,
-            "ru": """
-                а без был была были в вам вас во вот все да для до его ее если есть еще и из или им их к как когда
-                кто ли мне мой моя мы на не нет но о он она они от по при с со так то ты у уже что чтобы это я
-            """,
-        }.items()
-    }
-)  # fmt: skip
+
+def _load_stop_words() -> Mapping[str, frozenset[str]]:
+    lines = files("omoide.retrieval").joinpath("stop_words.txt").read_text("utf-8").splitlines()
+    parts = (line.partition(":") for line in lines)
+    return MappingProxyType({language: frozenset(words.split()) for language, _, words in parts})
+
+
+STOP_WORDS = _load_stop_words()
 """Function words by language, folded: without case and accents."""
 
 _LANGUAGES_OF_WORD: dict[str, tuple[str, ...]] = {
@@ -109,8 +57,12 @@ def detect_language(words: Sequence[str]) -> str:
     if not counts:
         return ENGLISH
     best = max(counts, key=lambda language: (counts[language], language == ENGLISH))
-    # A single foreign function word is often a name or a loan ("La Paz", "der Spiegel").
-    if counts[best] <= counts.get(ENGLISH, 0) or counts[best] < max(1, _MIN_EVIDENCE * len(words)):
+    # A foreign function word in two or three words is often a name or a loan ("La Paz", "Der Spiegel").
+    if (
+        counts[best] <= counts.get(ENGLISH, 0)
+        or len(words) < _MIN_WORDS
+        or counts[best] < _MIN_EVIDENCE * len(words)
+    ):
         return ENGLISH
     return best
 
@@ -129,7 +81,9 @@ def stem(word: str, language: str = ENGLISH) -> str:
         return word
     if language == ENGLISH:
         word = _IRREGULAR.get(word, word)
-    return _stemmer(language).stemWord(word)
+    stemmed = _stemmer(language).stemWord(word)
+    # Without accents, which are folded, French participles look like nouns: achete(e) needs a second step.
+    return str(_stemmer(language).stemWord(stemmed) if language == "fr" else stemmed)
 
 
 @cache

@@ -15,7 +15,7 @@ from unicodedata import normalize
 
 from omoide.retrieval.languages import ENGLISH
 from omoide.retrieval.languages import STOP_WORDS as STOP_WORDS_BY_LANGUAGE
-from omoide.retrieval.text import is_unspaced, query_terms
+from omoide.retrieval.text import is_unspaced, query_terms, terms
 from omoide.retrieval.times import MONTHS, Interval, intervals
 
 Span = tuple[int, int]
@@ -41,7 +41,8 @@ _QUESTION_KINDS = (
 )
 _ASSISTANT_REFERENCE = re.compile(
     r"\byou(?:'ve| have| had)? (?:\w+ )?(?:recommended|suggested|told|said|mentioned|gave|given|provided"
-    r"|listed|explained|advised|wrote|written|showed|shared|described|created|made|proposed|drafted|generated)\b"
+    r"|listed|explained|advised|wrote|written|showed|shared|described|created|made|proposed"
+    r"|drafted|generated)\b"
     r"|\b(?:did|have|had) you (?!know)\w+"
     r"|\byour (?:\w+ )?(?:recommendations?|suggestions?|advice|answers?|reply|list|explanation|response)\b"
     r"|\b(?:assistant|chatbot)\b",
@@ -51,7 +52,8 @@ _REQUEST = re.compile(
     r"^\W*(?:(?:please|pls|hey|hi|ok|okay|so|now|and)\W+)*(?:(?:can|could|would|will) you (?:please )?"
     r"|(?:i(?:'d| would)? (?:need|want|like) (?:you )?(?:to )?)|help me (?:to )?|let's |i need |i want )?"
     r"(?:write|draft|suggest|recommend|give me|make|plan|create|explain|help|design|summari[sz]e|translate"
-    r"|review|refactor|prepare|propose|book|order|compose|put together|generate|compare|outline|rewrite|set up"
+    r"|review|refactor|prepare|propose|book|order|compose|put together|generate|compare|outline"
+    r"|rewrite|set up"
     r"|(?:an?|some|any) (?:idea|recipe|tip|suggestion|recommendation|quick|short|good))\b"
     r"|\b(?:should i|should we|any (?:ideas?|tips?|advice|suggestions?|recommendations?)"
     r"|what would be a good|how would you|what do you (?:suggest|recommend))\b",
@@ -81,8 +83,16 @@ class ParsedQuery(NamedTuple):
     """Kind of the question: when, count, where, who, why or what."""
     asks_assistant: bool
     """True if it asks for something that the assistant said."""
+    name_terms: frozenset[str]
+    """The terms that are names: capitalized inside a sentence. They alone do not say what is asked."""
     is_request: bool
     """True if it asks for something to be made, to which preferences and instructions may apply."""
+    expects_one: bool
+    """True if it asks for a single value: what something is, who does it, when or where it is."""
+    expects_many: bool
+    """True if it asks for several things, so that no answer replaces another."""
+    tense: str = ""
+    """`current` or `past` if it asks for the present or an earlier state, else empty."""
     readings: tuple[ParsedQuery, ...] = ()
     """If it names several speakers: the query as if it named each of them alone."""
 
@@ -100,7 +110,10 @@ def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQ
         times=intervals(text, now),
         kind=next((kind for kind, pattern in _QUESTION_KINDS if pattern.search(text)), "what"),
         asks_assistant=_ASSISTANT_REFERENCE.search(text) is not None,
+        name_terms=_name_terms(text),
         is_request=_REQUEST.search(text) is not None,
+        expects_one=_ONE.search(text) is not None and not _expects_many(text),
+        expects_many=_expects_many(text),
     )
     if not 2 <= len(speaker_spans) <= _MAX_READINGS:
         return query
@@ -111,6 +124,46 @@ def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQ
             query._replace(named_speakers=frozenset({speaker}), encoder_text=_to_first_person(text, alone))
         )
     return query._replace(readings=tuple(readings))
+
+
+_ONE = re.compile(
+    r"\b(?:what|who|where|when)(?:'s| is| was)\b|\bwhich (?!of)\w+\b|\bhow (?:much|old|long|tall|big|far)\b"
+    r"|\bwhat (?:time|day|date|year|number|kind|size|colou?r|name|version|port|price|address)\b"
+    r"|\bwho (?:owns|runs|leads|manages|handles|reviews)\b|\bwhere (?:do|does) \w+ (?:live|work"
+    r"|stay|deploy)\b",
+    re.IGNORECASE,
+)
+_MANY = re.compile(
+    r"\b(?:all|both|every|each|list|different|how many|how often|various|everything|anything|ever|any of)\b"
+    r"|\b(?:which|what|whose|my|our|his|her|their|your|[\w]+'s|are|were|do the|did the|the) (?:\w+ )?"
+    r"(?!is\b|was\b|has\b|does\b|this\b)([a-z]{3,}s)\b",
+    re.IGNORECASE,
+)
+_NOT_PLURAL = re.compile(
+    r"(?:ss|us|is|ous|news|always|series|does|was|has|goods|days|hours|years|weeks|months|minutes"
+    r"|address|boss"
+    r"|business|process|access|status|bus|glass|class|gas|times|always|perhaps|maths|physics|plus|less|yes)$",
+    re.IGNORECASE,
+)
+
+
+def _expects_many(text: str) -> bool:
+    return any(
+        match.group(1) is None or not _NOT_PLURAL.search(match.group(1)) for match in _MANY.finditer(text)
+    )
+
+
+def _name_terms(text: str) -> frozenset[str]:
+    if text == text.lower():
+        return frozenset()
+    names = [
+        match.group()
+        for match in _NAME.finditer(text)
+        if match.group()[0].isupper()
+        and not match.group().isupper()
+        and text[: match.start()].strip()[-1:].isalnum()
+    ]
+    return frozenset(term for name in names for term in terms(name))
 
 
 def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:

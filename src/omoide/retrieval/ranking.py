@@ -136,7 +136,7 @@ def second_stage(
     neighbours = neighbours_of(pool)
     flags = pool.column("flags")
     columns |= _episode_features(total, neighbours, rows)
-    columns["kind"] = _kind_feature(query, flags[rows])
+    columns["kind"] = kind_feature(query, flags[rows])
     columns["rarity"] = _rarity_feature(pool, rows)
     if "vector" in columns:
         # Mean of the row, counted twice, and the rows right before and after it, as far as they exist.
@@ -257,7 +257,7 @@ def _speaker_features(query: ParsedQuery, pool: CandidatePool) -> FeatureColumns
     }
 
 
-def _kind_feature(query: ParsedQuery, flags: Array) -> Array:
+def kind_feature(query: ParsedQuery, flags: Array) -> Array:
     """Mark rows that mention the kind of thing the query asks for."""
     mentions = _flag_column(flags, _KIND_FLAGS.get(query.kind, 0))
     if query.kind == "when":  # "just" and "recently" hint at a time, less than a date does
@@ -433,6 +433,21 @@ class ScoreTable:
     """The score of each row; minus infinity for dropped rows."""
     parts: dict[str, Array]
     """The share of each feature, row by row."""
+
+    @classmethod
+    def best_of(cls, tables: Sequence[Self]) -> Self:
+        """Merge tables of the same rows: each row has its highest score, with the parts of that."""
+        if len(tables) == 1:
+            return tables[0]
+        totals = np.stack([table.total for table in tables])
+        best = totals.argmax(axis=0)
+        rows = np.arange(totals.shape[1])
+        names = dict.fromkeys(name for table in tables for name in table.parts)
+        zeros = np.zeros(totals.shape[1])
+        parts = {
+            name: np.stack([table.parts.get(name, zeros) for table in tables])[best, rows] for name in names
+        }
+        return cls(total=totals[best, rows], parts=parts)
 
     def top(self, limit: int) -> Array:
         """Return the indexes of the best rows, best first; equal rows keep their order."""

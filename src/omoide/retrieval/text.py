@@ -52,6 +52,8 @@ MENTIONS_PLACE = 32
 MENTIONS_REASON = 64
 MENTIONS_RECENT = 128
 IS_INSTRUCTION = 256
+MENTIONS_CHANGE = 512
+MENTIONS_ADDITION = 1024
 
 _MAX_WORD_LENGTH = 64
 """Characters of a word that are used; longer runs are not words, and their cost must be bounded."""
@@ -171,9 +173,7 @@ def content_token_indexes(token_words: Sequence[str]) -> list[int]:
     """Return the indexes of an encoder's tokens whose words are content words; all if there are none."""
     language = detect_language(token_words)
     content = [
-        at
-        for at, word in enumerate(token_words)
-        if word[:1].isalnum() and term_of(word.strip("'"), language)
+        at for at, word in enumerate(token_words) if word[:1].isalnum() and term_of(word.strip("'"), language)
     ]
     return content or [*range(len(token_words))]
 
@@ -277,7 +277,8 @@ _FLAG_PATTERNS = (
     (
         MENTIONS_NUMBER,
         re.compile(
-            r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|hundred|thousand"
+            r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple"
+            r"|hundred|thousand"
             r"|once|twice|several)\b",
             re.IGNORECASE,
         ),
@@ -296,11 +297,42 @@ _FLAG_PATTERNS = (
     (
         IS_INSTRUCTION,
         re.compile(
-            r"\b(?:(?:please |pls )?(?:always|never)\b|from now on|when(?:ever)? (?:i|you)\b|every time i|any time i"
-            r"|in (?:the )?future\b|i(?:'d| would)? (?:much |strongly |really )?(?:prefer|hate|like it|want you)"
-            r"|(?:please|pls) (?:don't|do not|keep|use|give|write|call|remember|stop|no)|don't (?:ever|use|give|call"
-            r"|suggest|recommend|write|send|tell)|no more \w+ing|stop \w+ing|i'd rather|keep (?:it|your|them|answers)"
+            r"\b(?:(?:please |pls )?(?:always|never)\b|from now on|when(?:ever)? (?:i|you)\b"
+            r"|every time i|any time i"
+            r"|in (?:the )?future\b|i(?:'d| would)? (?:much |strongly |really )?(?:prefer|hate"
+            r"|like it|want you)"
+            r"|(?:please|pls) (?:don't|do not|keep|use|give|write|call|remember|stop|no)"
+            r"|don't (?:ever|use|give|call"
+            r"|suggest|recommend|write|send|tell)|no more \w+ing|stop \w+ing|i'd rather"
+            r"|keep (?:it|your|them|answers)"
             r"|must (?:always|never|not)|only ever|by default)",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        MENTIONS_CHANGE,
+        re.compile(
+            r"\b(?:no longer|any ?more|nowadays|these days|from now on|as of|now|instead"
+            r"|since (?:i|we|the)|moved|moving"
+            r"|switch(?:ed|ing)?|changed?|changes|replac(?:ed|es|ing)|migrated|upgraded|bumped"
+            r"|renamed|postponed"
+            r"|reschedul\w+|cancel\w*|pushed (?:back|to)|brought forward|went (?:up|down)"
+            r"|gone (?:up|down)|raised"
+            r"|lowered|retired|archived|deprecated|supersedes?|correction|scratch that|actually"
+            r"|turned \w+|quit"
+            r"|gave up|stopped|broke up|split up|sold|new(?:ly)?|finally|ended up|settl\w+"
+            r"|took over|taken over"
+            r"|jetzt|nicht mehr|inzwischen|umgezogen|neue[nrs]?|maintenant|désormais|ne \w+ plus"
+            r"|ahora|ya no)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        MENTIONS_ADDITION,
+        re.compile(
+            r"\b(?:also|too|another|second|third|other|both|as well|besides|in addition|on top"
+            r"|additionally|one more"
+            r"|extra|alongside|next to|auch|noch eine?[nrs]?|aussi|también|además)\b",
             re.IGNORECASE,
         ),
     ),

@@ -9,7 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallResult, Scope, Why
+from omoide.core.entry import (
+    DEFAULT_MIN_RELEVANCE,
+    Entry,
+    Filter,
+    Hit,
+    Reason,
+    RecallRequest,
+    RecallResult,
+    Scope,
+    Why,
+)
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
 from omoide.retrieval.queries import ParsedQuery, parse_query
@@ -20,6 +30,7 @@ from omoide.stores.records import embed_texts, text_of
 if TYPE_CHECKING:
     from omoide.retrieval.pool import Array, CandidatePool
     from omoide.retrieval.ranking import ScoreTable
+    from omoide.retrieval.relevance import Calibration
 
 
 MIN_COSINE = 0.35
@@ -33,6 +44,8 @@ class EncodedQuery(NamedTuple):
 
     query: ParsedQuery
     vector: Embedding | None
+    readings: tuple[EncodedQuery, ...] = ()
+    """The readings of a query that names several speakers, one for each."""
 
     def term_ids(self) -> list[int]:
         """Return the ids of the query terms in the index."""
@@ -124,36 +137,76 @@ def recall(
 
     def encode_query(speakers: Sequence[str]) -> EncodedQuery:
         parsed = parse_query(request.query, now=request.at, speakers=speakers)
-        if embedder is None:
-            return EncodedQuery(parsed, None)
-        if parsed.encoder_text not in vectors:
-            vectors[parsed.encoder_text] = embed_texts([parsed.encoder_text], embedder, query=True)[0]
-        return EncodedQuery(parsed, vectors[parsed.encoder_text])
+        readings = (parsed, *parsed.readings)
+        texts = dict.fromkeys(reading.encoder_text for reading in readings)
+        if embedder is not None and (new := [text for text in texts if text not in vectors]):
+            vectors.update(zip(new, embed_texts(new, embedder, query=True), strict=True))
+        main, *others = [EncodedQuery(reading, vectors.get(reading.encoder_text)) for reading in readings]
+        return main._replace(readings=tuple(others))
 
     if embedder is not None:
         encode_query(source.speakers(scope))  # most often the vector is there before anything is held up
     with source.candidates(scope, request.filter, request.at, request.limit, encode_query) as candidates:
         if candidates is None:
             return RecallResult(request=request)
-        return _rank(request, candidates, count)
+        return _rank(request, candidates, embedder, count)
 
 
-def _rank(request: RecallRequest, candidates: Candidates, count: TokenCounter) -> RecallResult:
+def _calibration_of(embedder: Embedder | None) -> Calibration | None:
+    """Return the calibration that an embedder brings, or that of the package for its vectors."""
+    from omoide.retrieval.relevance import calibration_for
+
+    brought: Calibration | None = getattr(embedder, "calibration", None)
+    return brought or calibration_for(None if embedder is None else embedder.name)
+
+
+def _rank(
+    request: RecallRequest, candidates: Candidates, embedder: Embedder | None, count: TokenCounter
+) -> RecallResult:
     """Score the candidates and build the hits with their explanations."""
-    from omoide.retrieval.ranking import score
+    from omoide.retrieval import relevance, succession
+    from omoide.retrieval.ranking import ScoreTable, score
 
-    scored = score(
-        candidates.query.query, candidates.pool, vector=candidates.query.vector, mask=candidates.allowed
+    query, pool = candidates.query, candidates.pool
+    calibration = _calibration_of(embedder if len(pool.vectors) else None)
+    readings = query.readings or (query,)
+    scored = ScoreTable.best_of(
+        [score(one.query, pool, vector=one.vector, mask=candidates.allowed) for one in readings]
     )
-    rows = _top_rows(scored, candidates, request.limit)
-    entries = candidates.load_entries(rows)
+    compared = _top_rows(scored, candidates, max(request.limit, succession.MAX_ROWS))
+    likelihood = relevance.estimate(
+        [(one.query, one.vector) for one in readings],
+        pool,
+        compared,
+        calibration,
+        floor=DEFAULT_MIN_RELEVANCE,
+    )
+    order, newer = succession.arrange(
+        query.query, pool, compared, scored.total[compared], likelihood, calibration
+    )
+    chosen = order[: request.limit]
+    rows = [compared[at] for at in chosen]
+    entries = candidates.load_entries([*rows, *(compared[newer[at]] for at in chosen if at in newer)])
+    newer_entries = dict(zip([at for at in chosen if at in newer], entries[len(rows) :], strict=True))
     hits = [
-        Hit(entry=entry, score=float(scored.total[row]), rank=rank, why=_build_why(parts, entry))
-        for rank, (row, entry, parts) in enumerate(
-            zip(rows, entries, scored.explain_rows(rows), strict=True), 1
+        Hit(
+            entry=entry,
+            score=float(scored.total[row]),
+            rank=rank,
+            why=_build_why(parts, entry, newer_entries.get(at)),
+            relevance=None if likelihood is None else round(float(likelihood[at]), 4),
+            newer=newer_entries[at].id if at in newer_entries else None,
+        )
+        for rank, (at, row, entry, parts) in enumerate(
+            zip(chosen, rows, entries, scored.explain_rows(rows), strict=False), 1
         )
     ]
-    weak = bool(rows) and not any(_matches(candidates, row, hit) for row, hit in zip(rows, hits, strict=True))
+    if likelihood is None:
+        weak = bool(rows) and not any(
+            _matches(candidates, row, hit) for row, hit in zip(rows, hits, strict=True)
+        )
+    else:
+        weak = bool(rows) and all((hit.relevance or 0.0) < DEFAULT_MIN_RELEVANCE for hit in hits)
     return _build_result(request, hits, [*candidates.notices], weak=weak, count=count)
 
 
@@ -212,7 +265,7 @@ def _top_rows(scored: ScoreTable, candidates: Candidates, limit: int) -> list[in
     return [int(row) for row in order]
 
 
-def _build_why(parts: Mapping[str, Any], entry: Entry) -> Why:
+def _build_why(parts: Mapping[str, Any], entry: Entry, newer: Entry | None) -> Why:
     """Explain a score: its parts by weight, and the evidence of the entry."""
     reasons = [
         Reason(part=name, value=part.score, rank=None if name in _BOOSTS else part.rank)
@@ -220,6 +273,8 @@ def _build_why(parts: Mapping[str, Any], entry: Entry) -> Why:
         if abs(part.score) >= 0.005
     ]
     reasons.sort(key=lambda reason: -abs(reason.value))
+    if newer is not None:
+        reasons.append(Reason(part="newer", value=0.0, note=f"{newer.id} says something else later"))
     chain = tuple(f"{evidence.kind} {evidence.ref}" for evidence in entry.evidence)
     if entry.message is not None:
         chain = tuple(dict.fromkeys((f"message {entry.message.thread}:{entry.message.seq}", *chain)))

@@ -1,0 +1,107 @@
+"""Tests of relevance: how likely a memory helps to answer, whatever else is stored."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omoide.embedders import HashEmbedder
+from omoide.retrieval import relevance
+from omoide.retrieval.pool import CandidatePool
+from omoide.retrieval.queries import parse_query
+from omoide.retrieval.text import extract_features
+
+NOW = 1_700_000_000_000
+TEXTS = (
+    "I moved to Lisbon in May.",
+    "My sister plays the bassoon in an orchestra.",
+    "The staging database listens on port 5433.",
+    "We had soup.",
+)
+
+
+def build_pool(texts: tuple[str, ...], embedder: HashEmbedder | None = None) -> CandidatePool:
+    more = {}
+    if embedder is not None:
+        vectors = [one.pooled.tobytes() for one in embedder.embed(texts)]
+        more = {"vectors": vectors, "dim": embedder.dim}
+    return CandidatePool.build([extract_features(one).to_bytes() for one in texts], **more)
+
+
+def estimate(query: str, texts: tuple[str, ...], floor: float = 0.0) -> np.ndarray:
+    found = relevance.estimate(
+        [(parse_query(query, now=NOW), None)],
+        build_pool(texts),
+        range(len(texts)),
+        relevance.calibration_for(None),
+        floor,
+    )
+    assert found is not None
+    return found
+
+
+def test_relevance_does_not_depend_on_what_else_is_stored() -> None:
+    """The same memory has the same relevance alone, among a few, and among hundreds."""
+    query = "Which port does the staging database use?"
+    alone = estimate(query, TEXTS[2:3])[0]
+    assert estimate(query, TEXTS)[2] == pytest.approx(alone)
+    many = (*(f"Note {number} about soup and bread." for number in range(500)), TEXTS[2])
+    assert estimate(query, many)[-1] == pytest.approx(alone)
+
+
+def test_a_memory_with_the_words_of_the_question_is_more_relevant_than_one_without() -> None:
+    """Words that are shared count, and rare ones more."""
+    found = estimate("Who plays the bassoon?", TEXTS)
+    assert found.argmax() == 1
+    assert found[1] > 3 * found[3]
+
+
+def test_a_rare_shared_word_keeps_a_memory_above_the_floor() -> None:
+    """What hardly any message mentions is not hidden when it is asked for."""
+    query = "bassoon prices at the shop downtown for beginners this autumn"
+    assert estimate(query, TEXTS, floor=0.4)[1] >= 0.4
+    assert estimate(query, TEXTS, floor=0.4)[3] < 0.4
+
+
+def test_a_shared_name_is_no_shared_word() -> None:
+    """Who is asked about does not say what is asked."""
+    texts = ("Bob likes pizza.", "My dentist moved to the old station.")
+    named, _ = estimate("Did our neighbour Bob repair the bassoon?", texts, floor=0.4)
+    assert named < 0.4
+
+
+def test_without_a_calibration_relevance_is_unknown() -> None:
+    """A foreign embedder gives no relevance rather than a wrong one."""
+    assert relevance.calibration_for("an-encoder-of-somebody-1") is None
+    pool = build_pool(TEXTS)
+    assert relevance.estimate([(parse_query("port", now=NOW), None)], pool, [0], None) is None
+
+
+@given(st.text(max_size=80), st.lists(st.text(min_size=1, max_size=60), min_size=1, max_size=4))
+def test_relevance_is_a_probability_for_any_texts(query: str, texts: list[str]) -> None:
+    """Hostile texts give numbers from 0 to 1, one for each memory."""
+    found = estimate(query, tuple(texts))
+    assert found.shape == (len(texts),)
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+@given(st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5))
+def test_a_logistic_model_weights_features_products_and_squares(bias: float, one: float, two: float) -> None:
+    """The probability is the logistic function of the weighted sum."""
+    model = relevance.LogisticModel(bias, {"a": 1.0, "a*b": one, "b^2": two})
+    a, b = np.array([0.5]), np.array([2.0])
+    expected = 1 / (1 + np.exp(-(bias + 0.5 + one * 1.0 + two * 4.0)))
+    assert model.probabilities({"a": a, "b": b})[0] == pytest.approx(expected)
+
+
+def test_the_calibrations_of_the_package_name_features_that_exist() -> None:
+    """Each model uses features that its embedder provides, so that none is silently left out."""
+    pool, embedder = build_pool(TEXTS, HashEmbedder()), HashEmbedder()
+    query = parse_query("port", now=NOW)
+    by_words = relevance.relevance_features(query, pool, None, np.arange(2))
+    by_vector = relevance.relevance_features(query, pool, embedder.embed(["port"])[0], np.arange(2))
+    assert by_words.keys() < by_vector.keys()
+    for calibration in relevance.calibrations():
+        provided = set(by_words) if calibration.embedder is None else {*by_vector, "match", "worst", "best"}
+        used = {part for name in calibration.relevance.weights for part in name.removesuffix("^2").split("*")}
+        assert used <= provided
