@@ -13,7 +13,7 @@ NOW = int(datetime(2023, 6, 14, 12, tzinfo=UTC).timestamp() * 1000)  # a Wednesd
 
 def days(text: str) -> tuple[str, str]:
     """The first interval, as its first day and the day after it."""
-    start, end, _ = intervals(text, NOW)[0]
+    start, end, *_ = intervals(text, NOW)[0]
     first, last = (datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d") for at in (start, end))
     return first, last
 
@@ -57,11 +57,11 @@ def test_times_are_understood(text: str, start: str, end: str) -> None:
 @pytest.mark.parametrize("text", ["may he go", "a march of time", "version 2", "31 June", "call 555 2000 1"])
 def test_what_is_no_time_is_none(text: str) -> None:
     """Words that look like dates are left alone, or at worst mean a whole year or month."""
-    assert all(end - start > 20 * 86_400_000 for start, end, _ in intervals(text, NOW))
+    assert all(end - start > 20 * 86_400_000 for start, end, *_ in intervals(text, NOW))
 
 
 @given(st.text(max_size=80), st.integers(0, 2**53))
 @example("by", 0)
 def test_any_text_at_any_moment_can_be_read(text: str, now: int) -> None:
     """Whatever is asked whenever, intervals run forwards."""
-    assert all(start < end for start, end, _ in intervals(f"{text} last month, 3 years ago", now))
+    assert all(start < end for start, end, *_ in intervals(f"{text} last month, 3 years ago", now))

@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import normalize
 
+from omoide.retrieval.languages import MONTHS
 from omoide.retrieval.text import STOP_WORDS, is_unspaced, terms
-from omoide.retrieval.times import MONTHS, Interval, intervals
+from omoide.retrieval.times import Interval, intervals
 
 Span = tuple[int, int]
 
