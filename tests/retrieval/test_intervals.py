@@ -43,7 +43,7 @@ def days(text: str) -> tuple[str, str]:
         ("two weeks ago", "2023-05-28", "2023-06-04"),
         ("a couple of months ago", "2023-03-31", "2023-04-30"),
         ("the past two weeks", "2023-05-31", "2023-06-15"),
-        ("three days before 5 June 2023", "2023-06-01", "2023-06-03"),
+        ("three days before 5 June 2023", "2023-06-02", "2023-06-03"),
         ("the week before 3 July, 2023", "2023-06-26", "2023-07-03"),
         ("two weeks after 1 May 2023", "2023-05-12", "2023-05-19"),
         ("by July 10, 2022", "1970-01-01", "2022-07-11"),

@@ -75,7 +75,7 @@ _LANGUAGES = (
             "woche|wochen": "week", "wochenende": "weekend", "tag|tage|tagen|tages": "day",
             "monat|monate|monaten|monats": "month", "jahr|jahre|jahren|jahres": "year", "quartal": "quarter",
             "stunde|stunden": "hour", "minuten": "minutes",
-            "vor": "ago", "seit|ab": "since", "bis|bis zum": "until", "nach": "after", "im": "in", "am": "on",
+            "vor": "ago", "seit|ab": "since", "bis|bis zum": "until", "nach": "after", "im": "in",
             "zwischen": "between", "und": "and", "von|vom": "from", "der|dem|den": "the", "um": "at",
             "anfang": "early", "mitte": "mid", "ende": "late",
             _inflected("erst"): "first", _inflected("zweit"): "second", _inflected("dritt"): "third",
@@ -92,7 +92,7 @@ _LANGUAGES = (
         """
         je j ai est que qu quoi ou quand nous avons fait les des une dans mon ma mes qui le la du au vous tu
         as sur
-        pour avec comment pas cette c etait s passe elle il
+        en se un pour avec comment pas cette c etait s passe elle il
         """,
         "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
         "lundi mardi mercredi jeudi vendredi samedi dimanche",
@@ -110,7 +110,7 @@ _LANGUAGES = (
             "apres": "after", "en|au mois de|au": "in", "entre": "between", "et": "and", "le": "the",
             "de|du": "of",
             "a": "to", "debut": "early", "mi": "mid", "fin": "late",
-            "premier|1er": "first", "deuxieme": "second", "troisieme": "third", "quatrieme": "fourth",
+            "premier": "first", "deuxieme": "second", "troisieme": "third", "quatrieme": "fourth",
             "un|une": "a", "deux": "two", "trois": "three", "quatre": "four", "cinq": "five", "sept": "seven",
             "huit": "eight", "neuf": "nine", "dix": "ten", "onze": "eleven", "douze": "twelve",
             "quelques": "few", "printemps": "spring", "l'ete|cet ete": "summer", "automne": "autumn",
@@ -122,7 +122,7 @@ _LANGUAGES = (
         """
         que el la los las mi mis donde cuando en es una un hice hicimos fue con por mas como quien yo
         nosotros paso
-        se lo del al y hizo para he ha
+        se lo tu del al y hizo para he ha
         """,
         "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
         "lunes martes miercoles jueves viernes sabado domingo",

@@ -105,7 +105,7 @@ def first_stage(
     if vector is not None:
         columns["vector"] = z_scores(cosine_similarity(vector.pooled, pool), live)
     columns["asks"] = pool.derive("asks", _question_flags)
-    columns["date"] = date_agreement(query, pool.column("time"))
+    columns["date"] = date_agreement(query, pool)
     columns |= _speaker_features(query, pool)
     columns |= _role_features(query, pool, columns.get("vector", 0.0) + columns["window"])
     term_weights = dict(zip(ids, match.idf.tolist(), strict=True))
@@ -202,12 +202,25 @@ def token_weights(tokens: list[str], pool: CandidatePool, term_weights: dict[int
     return weights / max(float(weights.sum()), 1e-9)
 
 
-def date_agreement(query: ParsedQuery, time: Array) -> Array:
-    """Return the agreement of each row's time with those of the query, from 0 to 1, falling after the end."""
+def date_agreement(query: ParsedQuery, pool: CandidatePool) -> Array:
+    """Return the agreement of each row's time with those of the query, from -1 to 1.
+
+    A row that says when it happened agrees inside an interval alone; where only the time of telling is known,
+    agreement falls after the end. If rows that say so are inside, those that lie outside disagree.
+    """
+    time = pool.column("time")
     agreement = np.zeros(len(time))
-    for start, end, weight in query.times:
+    if not query.times:
+        return agreement
+    has_occurred = pool.column("flags") & text.HAS_OCCURRED > 0
+    for start, end, weight, _ in query.times:
         late = np.minimum(np.maximum((time - end) / MAX_LATENESS_MS, 0.0), 1.0)
+        late = np.where(has_occurred, np.ceil(late) + (time == end), late)
         agreement = np.maximum(agreement, np.where(time >= start, weight * (1.0 - late), 0.0))
+    is_inside = has_occurred & (agreement > 0)
+    if (is_inside & pool.live).any() and all(interval.is_exact for interval in query.times):
+        strength = max(interval.weight for interval in query.times)
+        agreement[has_occurred & ~is_inside] = -strength
     return agreement
 
 

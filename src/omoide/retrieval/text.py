@@ -39,7 +39,7 @@ K1, B = 0.9, 0.4  # of `bm25`, the defaults of Anserini; `ranking.RankingWeights
 ENCODINGS = ("o200k_base", "cl100k_base")
 """Encodings that `token_counter` supports."""
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Version of the blob of a text; increase it when the blob would differ, so that stores compute it again."""
 
 # Bits of `Features.flags`. They are stored: a new flag takes the next bit and a new version.
@@ -52,6 +52,8 @@ MENTIONS_NAME = 16
 MENTIONS_PLACE = 32
 MENTIONS_REASON = 64
 MENTIONS_RECENT = 128
+HAS_OCCURRED = 256
+"""The memory says when it happened; stores set it, because the text does not tell."""
 
 _MIN_STEM_LENGTH = 3
 """Letters that must remain when an ending is cut; one more for short endings."""

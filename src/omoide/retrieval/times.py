@@ -23,6 +23,8 @@ _OTHER_WEIGHT = 0.5
 """Weight of what a text may also mean: another year than the latest, a time without a beginning or end."""
 _MAX_LENGTH = 2_000
 """Characters of a text that are read, half of them at its end; parsing takes time in proportion."""
+_MAX_TIMES = 12
+"""Time expressions of a text that are used; each is compared with the time of every candidate."""
 _MAX_PREFIX = 60
 """Characters before a date in which the words that change it stand."""
 _LAST_YEAR_3000 = 32_503_680_000_000
@@ -95,7 +97,7 @@ _PATTERNS = tuple(
         ("date", rf"{_APART}{_YEAR_NUMBER}(?P<sign>[/.]){_MONTH_NUMBER}(?P=sign)(?P<day>[0-3]?\d){_ENDS}"),
         ("numeric", rf"{_APART}(?P<one>[0-3]?\d)(?P<sign>[/.-])(?P<two>[0-3]?\d)(?P=sign)"
                     rf"{_YEAR_NUMBER}{_ENDS}"),
-        ("date", r"(?:^|\b(?:on|from|since|until|by|before|after|between|and|to|the|of) )"
+        ("date", r"(?:^|\b(?:on|am|from|since|until|by|before|after|between|and|to|the|of) )"
                  r"(?P<day>[0-3]?\d)\.(?P<month>[01]?\d)\.(?!\w)"),
         ("days", rf"\b{_DAY_NUMBER}{_TO}{_LAST_DAY}(?: of)? {_MONTH},?(?: (?:of )?{_YEAR})?"),
         ("days", rf"\b{_MONTH} {_DAY_NUMBER}{_TO}{_LAST_DAY}(?:,? {_YEAR})?(?! (?:{_MONTH_NAME})\b)"),
@@ -105,8 +107,8 @@ _PATTERNS = tuple(
         ("date", rf"\b{_DAY_NUMBER}(?: of)? {_MONTH},?(?: (?:of )?{_YEAR})?"),
         ("date", rf"\b{_MONTH} {_DAY_NUMBER}(?:,? {_YEAR})?"),
         ("date", rf"{_MONTH_PART}?\b{_MONTH},?(?: of)? {_YEAR}"),
-        ("quarter", rf"\bq(?P<number>[1-4])\b(?:,? (?:of |in )?{_YEAR})?"),
         ("quarter", rf"\b{_YEAR}[ -]?q(?P<number>[1-4])\b"),
+        ("quarter", rf"\bq(?P<number>[1-4])\b(?:,? (?:of |in )?{_YEAR})?"),
         ("quarter", rf"\b(?P<ordinal>{'|'.join(_ORDINALS)}) quarter\b(?:,? (?:of |in )?{_YEAR})?"),
         ("half", rf"\b(?:h(?P<number>[12])|(?P<ordinal>first|second) half(?: of)?)(?: of)? {_YEAR}"),
         ("decade", r"\b(?P<decade>(?:19|20)\d0)'?s\b"),
@@ -117,20 +119,23 @@ _PATTERNS = tuple(
         ("ago", rf"\b{_COUNT} {_UNIT} ago\b"),
         ("relative", rf"\b(?P<which>last|this|next|previous|past|current|coming) {_PERIOD}"),
         ("word", r"\b(?P<word>yesterday|today|tonight|tomorrow)\b"),
-        ("date", r"\b(?:in|during|since|until|by|before|after|of|last|this|from|between|early|mid|late)[ -]"
+        ("date", rf"{_MONTH_PART}{_MONTH}(?! \d)"),
+        ("date", r"\b(?:in|during|since|until|by|before|after|of|last|this|from|between)[ -]"
                  rf"{_MONTH}(?! \d)"),
-        ("weekday", rf"\b(?:on|since|until|by|before|after|from|between|and|to) (?P<weekday>{_WEEKDAY})\b"),
+        ("weekday", r"\b(?:on|am|since|until|by|before|after|from|between|and|to) "
+                    rf"(?P<weekday>{_WEEKDAY})\b"),
         ("season", r"\b(?:in|during|over|since|that|the)(?: the)? (?P<season>spring|summer|autumn|winter)\b"),
         ("year", rf"{_APART}{_YEAR_NUMBER}{_ENDS}"),
     )
 )  # fmt: skip
-_FIRST_GROUPS = ("weekday", "month", "day")
+_SHIFTABLE_KINDS = ("date", "days", "weekday", "year")
+_FIRST_GROUPS = ("weekday", "month", "day", "year")
 """Groups that a match begins with: a preposition before them may shift the time."""
 
 # Around a number: what tells that it is a version, a price or a name, not a date.
 _NOT_DATE_BEFORE = re.compile(
     r"(?:\b(?:version|release|v|ver|build|port|room|error|code|id|number|no\.?|nr\.?|ticket|issue|order|invoice|page"
-    r"|line|windows|office|server|iso|rfc|usd|eur|ip|address)[ :]*|[#$€£¥] ?)$"
+    r"|line|windows|office|server|iso|rfc|usd|eur|ip|address)[ :]*|[#$€£¥] ?|\d{3} )$"
 )
 _NOT_YEAR_AFTER = re.compile(
     r" ?(?:[$€£¥%]|(?:usd|eur|euros?|dollars?|pounds?|bytes|kb|mb|gb|ms|km|kg|meters|metres|miles|people"
@@ -221,13 +226,13 @@ def _find(text: str, now: datetime) -> list[_Found]:
             groups = match.groupdict()
             # Without its preposition, which may shift it: "since May".
             start = min((match.start(name) for name in _FIRST_GROUPS if groups.get(name)), default=-1)
-            if start < 0 or groups.get("part") or kind in ("nth", "months"):
+            if start < 0 or groups.get("part") or kind not in _SHIFTABLE_KINDS:
                 start = match.start()
             end = match.end()
             if any(is_used[start:end]) or _is_other_number(kind, text, start, end):
                 continue
             parsed = _parse(kind, groups, now)
-            if parsed:
+            if parsed and len(found) < _MAX_TIMES:
                 is_used[start:end] = [True] * (end - start)
                 found.append(_Found(start, end, kind, groups, parsed))
     return sorted(found, key=lambda one: one.start)
@@ -488,7 +493,10 @@ def _join_range(text: str, first: _Found, last: _Found, now: datetime) -> list[I
             for number in (int(year), int(year) - 1)
             for one in _parse(first.kind, {**first.groups, "year": str(number)}, now)
         ]
-    start = max((one.start for one in begins if one.start <= end.start), default=None)
+    starts = [one.start for one in begins]
+    if first.kind == "weekday":
+        starts += [start - 7 * 86_400_000 for start in starts]
+    start = max((start for start in starts if start <= end.start), default=None)
     return [] if start is None else [Interval(start, end.end)]
 
 
@@ -504,8 +512,9 @@ def _narrow(one: _Found, text: str) -> list[Interval]:
         first, end = _DAY_PARTS[part["day_part"]]
         return [_within(interval, first * 60, end * 60) for interval in one.intervals]
     for clock in (_CLOCK_AFTER.match(text, one.end), _CLOCK_BEFORE.search(before)):
-        if clock and (minute := _minute_of_day(clock)) is not None:
-            return [_within(interval, minute, minute + 60) for interval in one.intervals]
+        minutes = _minutes_of_day(clock) if clock else ()
+        if minutes:
+            return [_within(interval, at, at + 60) for interval in one.intervals for at in minutes]
     return one.intervals
 
 
@@ -516,20 +525,17 @@ def _week_of(day: Interval, unit: str) -> Interval:
     return week._replace(weight=day.weight)
 
 
-def _minute_of_day(clock: re.Match[str]) -> int | None:
-    """Return the minute of the day that a clock time names; None for a number that is no time."""
-    hour, minute, sign = (
-        int(clock["hour"]),
-        int(clock["minute"] or 0),
-        (clock["clock"] or "").replace(".", ""),
-    )
-    if not (clock["at"] or clock["minute"] or sign) or hour > 23:
-        return None
+def _minutes_of_day(clock: re.Match[str]) -> tuple[int, ...]:
+    """Return the minutes of the day that a clock time may mean; none for a number that is no time."""
+    hour, minute, sign = clock["hour"], int(clock["minute"] or 0), (clock["clock"] or "").replace(".", "")
+    if not (clock["at"] or clock["minute"] or sign) or int(hour) > 23:
+        return ()
+    at = 60 * int(hour) + minute
     if sign in ("am", "pm"):
-        if not 1 <= hour <= 12:
-            return None
-        hour = hour % 12 + (12 if sign == "pm" else 0)
-    return 60 * hour + minute
+        at = at % 720 + (720 if sign == "pm" else 0)
+        return (at,) if 1 <= int(hour) <= 12 else ()
+    # "At 3" is in the morning or in the afternoon; "03:00" and "3 Uhr" are of a clock with 24 hours.
+    return (at, at + 720) if not sign and hour[0] != "0" and int(hour) < 12 else (at,)
 
 
 def _within(day: Interval, first: int, end: int) -> Interval:
@@ -540,8 +546,9 @@ def _within(day: Interval, first: int, end: int) -> Interval:
 def _shift(intervals: list[Interval], shift: re.Match[str]) -> list[Interval]:
     """Move intervals by the distance before or after them; without a distance, open them to that side."""
     earlier = shift["way"] in ("before", "prior to", "until", "by")
-    if shift["named"]:
-        return [_named_near(one, shift["named"], earlier=earlier) for one in intervals]
+    the_one = bool(shift["which"]) or shift["count"] == "the"
+    if named := shift["named"] or ("weekend" if the_one and shift["unit"] == "weekend" else None):
+        return [_named_near(one, named, earlier=earlier) for one in intervals]
     if shift["many"]:
         return [_moved(one, shift, earlier=earlier) for one in intervals]
     # An open interval is a weak hint. Without a year, only the latest date counts.

@@ -24,7 +24,7 @@ from omoide.core.value import Count, Id, Millis, Name, Record, Value, set_field,
 from omoide.embedders import Embedder, Embedding
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 from omoide.retrieval import text
-from omoide.retrieval.text import extract_features
+from omoide.retrieval.text import Features, extract_features
 
 V = TypeVar("V", bound=Value)
 
@@ -306,8 +306,17 @@ def index_entries(entries: Sequence[Entry], embedder: Embedder | None) -> list[I
 
 def index_entry(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = None) -> IndexData:
     """Compute the index data of one entry from its text and given vectors."""
-    extracted = extract_features(text_of(entry))
+    extracted = features_of(entry)
     return IndexData(extracted.to_bytes(), extracted.terms, pooled, tokens)
+
+
+def features_of(entry: Entry) -> Features:
+    """Return the features of an entry: those of its text, and whether it says when it happened."""
+    features = extract_features(text_of(entry))
+    # The time of a message is when it was said, and people tell of things afterwards.
+    if entry.occurred_at is None or entry.message is not None:
+        return features
+    return features._replace(flags=features.flags | text.HAS_OCCURRED)
 
 
 def index_with_vector(
