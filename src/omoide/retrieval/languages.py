@@ -26,6 +26,10 @@ class _Language(NamedTuple):
     """English for each word or phrase; the longest that fits is used."""
     pattern: re.Pattern[str]
 
+    def translate(self, text: str) -> str:
+        """Return a text with the words of this language in English."""
+        return self.pattern.sub(lambda match: self.words[match.group()], text)
+
 
 def _language(
     marks: str, months: str, weekdays: str, words: dict[str, str], day_prefix: str = ""
@@ -216,9 +220,7 @@ def translate(text: str) -> str:
     translated = text
     for language, score in zip(_LANGUAGES, scores, strict=True):
         if score == best:  # all of them where no word tells: "gestern" alone is clear enough
-            translated = language.pattern.sub(
-                lambda match, words=language.words: words[match.group()], translated
-            )
+            translated = language.translate(translated)
     if translated != text:
         for pattern, replacement in _REORDERED:
             translated = pattern.sub(replacement, translated)

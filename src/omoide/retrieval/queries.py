@@ -14,6 +14,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from omoide.retrieval.languages import MONTHS
+from omoide.retrieval.tenses import tense_of
 from omoide.retrieval.text import STOP_WORDS, is_unspaced, terms
 from omoide.retrieval.times import Interval, intervals
 
@@ -61,6 +62,8 @@ class ParsedQuery(NamedTuple):
     """Kind of the question: when, count, where, who, why or what."""
     asks_assistant: bool
     """True if it asks for something that the assistant said."""
+    tense: str = ""
+    """`current` if it asks for what is so now, `past` for what was so at first or before; else empty."""
 
 
 def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
@@ -76,6 +79,7 @@ def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQ
         times=intervals(text, now),
         kind=next((kind for kind, pattern in _QUESTION_KINDS if pattern.search(text)), "what"),
         asks_assistant=_ASSISTANT_REFERENCE.search(text) is not None,
+        tense=tense_of(text),
     )
 
 

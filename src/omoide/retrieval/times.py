@@ -220,7 +220,7 @@ def _fold(text: str) -> str:
 def _find(text: str, now: datetime) -> list[_Found]:
     """Return the time expressions of a text, in order."""
     is_used = [False] * len(text)
-    found = []
+    found: list[_Found] = []
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(text):
             groups = match.groupdict()
@@ -263,7 +263,8 @@ def _in_years(groups: Groups, now: datetime, make: Callable[[int], Interval | No
     if year := groups.get("year"):
         made = make(int(year))
         return [] if made is None else [made]
-    past, coming = [], []
+    past: list[Interval] = []
+    coming: list[Interval] = []
     for number in range(now.year + 1, now.year - _YEARS_BACK, -1):
         one = make(number)
         if one is not None:

@@ -20,7 +20,7 @@ from omoide.core import codec
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Filter, MessageRef, Scope, check_positive
 from omoide.core.frozen import EMPTY_MAP, freeze, thaw
-from omoide.core.value import Count, Id, Millis, Name, Record, Value, set_field, shallow_copy
+from omoide.core.value import Count, Id, Millis, Moment, Name, Record, Value, set_field, shallow_copy
 from omoide.embedders import Embedder, Embedding
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 from omoide.retrieval import text
@@ -63,9 +63,9 @@ class Query(Record, frozen=True, kw_only=True):
     filter: Filter = Filter()
     limit: int = 50
     cursor: str | None = None
-    as_of: Millis | None = None
+    as_of: Moment | None = None
     """Query the state at this time instead of the current one."""
-    at: Millis = msgspec.field(default_factory=clock.now)
+    at: Moment = msgspec.field(default_factory=clock.now)
 
     def _check(self) -> None:
         check_positive(self.limit, "limit")
