@@ -147,9 +147,11 @@ def test_vague_words_say_so(text: str, is_exact: bool) -> None:
 @pytest.mark.parametrize(
     ("english", "texts"),
     [
-        ("yesterday", ["Was habe ich gestern gemacht?", "Qu'est-ce que j'ai fait hier ?", "¿Qué hice ayer?", "昨日は何を？", "昨天我做了什么？"]),
+        ("yesterday", ["¿Qué hice ayer?", "昨日は何を?", "昨天我做了什么?"]),
+        ("yesterday", ["Was habe ich gestern gemacht?", "Qu'est-ce que j'ai fait hier ?"]),
         ("today", ["Was mache ich heute?", "aujourd'hui", "hoy", "今日", "今天"]),
-        ("last week", ["Was war letzte Woche los?", "la semaine dernière", "la semana pasada", "先週の会議", "上周"]),
+        ("last week", ["Was war letzte Woche los?", "la semaine dernière", "la semana pasada"]),
+        ("last week", ["先週の会議", "上周"]),
         ("three days ago", ["vor drei Tagen", "il y a trois jours", "hace tres días", "3日前", "三天前"]),
         ("last Tuesday", ["letzten Dienstag", "mardi dernier", "el martes pasado"]),
         ("last year", ["letztes Jahr", "l'année dernière", "el año pasado", "去年"]),
@@ -161,7 +163,8 @@ def test_vague_words_say_so(text: str, is_exact: bool) -> None:
         ("last night", ["letzte Nacht", "la nuit dernière", "anoche", "昨晚"]),
         ("two hours ago", ["vor zwei Stunden", "il y a deux heures", "hace dos horas", "2時間前"]),
         ("between 3 and 9 May 2025", ["zwischen dem 3. und 9. Mai 2025", "entre le 3 et le 9 mai 2025"]),
-        ("from March to May 2024", ["von März bis Mai 2024", "de mars à mai 2024", "de marzo a mayo de 2024"]),
+        ("from March to May 2024", ["von März bis Mai 2024", "de mars à mai 2024"]),
+        ("from March to May 2024", ["de marzo a mayo de 2024"]),
         ("before 5 May 2024", ["vor dem 5. Mai 2024", "avant le 5 mai 2024", "antes del 5 de mayo de 2024"]),
         ("the third quarter of 2024", ["im dritten Quartal 2024", "le troisième trimestre 2024"]),
     ],

@@ -27,7 +27,7 @@ from omoide.retrieval.tenses import tense_of
         ("Quelle est mon adresse actuelle ?", "current"),
         ("¿Dónde vivo ahora?", "current"),
         ("¿Cuál es mi trabajo actual?", "current"),
-        ("現在の住所は？", "current"),
+        ("現在の住所は?", "current"),
         ("Arbeite ich immer noch bei Acme?", "current"),
         ("newest phone", "current"),
         ("Where did I live before Paris?", "past"),
