@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from omoide import clock
 from omoide.core.entry import (
     Entry,
     EntryOptions,
@@ -42,7 +43,7 @@ class RememberOptions(MemoryFields, total=False):
     """Optional fields of `Entry` and of `WriteRequest`."""
 
     message: MessageRef | Mapping[str, Any] | None
-    created_at: int
+    created_at: clock.Time
     expected_rev: int | None
     idempotency_key: str | None
 
@@ -54,8 +55,8 @@ class FilterFields(TypedDict, total=False):
     tags: Sequence[str]
     tags_any: Sequence[str]
     min_confidence: float
-    since: int | None
-    until: int | None
+    since: clock.Time | None
+    until: clock.Time | None
     include_superseded: bool
     include_stale: bool
     include_expired: bool

@@ -526,10 +526,10 @@ def _parse_time(text: str, now: int, sign: int, field: str) -> int:
         time = now + sign * seconds * 1000
     else:
         try:
-            parsed = datetime.fromisoformat(stripped)
-        except ValueError:
-            raise Invalid(field, f"is {text!r}", _TIME_REMEDY) from None
-        time = int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+            time = clock.parse(stripped, field)
+        except Invalid as error:
+            remedy = error.remedy if stripped.isdecimal() else _TIME_REMEDY
+            raise Invalid(field, error.problem, remedy) from None
     if time < 0:
         raise Invalid(field, f"is {text!r}, before 1970", _TIME_REMEDY)
     if time > clock.MAX_TIMESTAMP:

@@ -6,10 +6,12 @@ One function per route; it describes what is sent and how the response is parsed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from omoide import clock
 from omoide.core import codec
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.core.frozen import freeze
@@ -37,9 +39,9 @@ class PageFields(TypedDict, total=False):
     type: str | None
     tag: str | None
     min_confidence: float
-    since: int | None
-    until: int | None
-    as_of: int | None
+    since: clock.Time | None
+    until: clock.Time | None
+    as_of: clock.Time | None
     include_superseded: bool
 
 
@@ -61,10 +63,12 @@ class ServiceRequest(Generic[T]):
     ) -> None:
         self.path = f"/v1/{path}"
         self.parse = parse
-        self.query = _without_none(schemas.scope_fields(scope) | dict(query or {}))
+        self.query = _without_none(schemas.scope_fields(scope) | _with_plain_times(query or {}))
         self.body: dict[str, Any] | None = None
         if body is not None:
-            self.body = {name: _to_json_value(value) for name, value in _without_none(body).items()}
+            self.body = {
+                name: _to_json_value(value) for name, value in _with_plain_times(_without_none(body)).items()
+            }
         headers = {
             "If-Match": None if expected_rev is None else f'"{expected_rev}"',
             "Idempotency-Key": idempotency_key,
@@ -106,11 +110,12 @@ def recall(
     *,
     filter: Filter | None = None,
     max_tokens: int | None = None,
+    at: clock.Time | None = None,
     **options: Unpack[FilterFields],
 ) -> ServiceRequest[schemas.RecallResponse]:
     """Return the memories that match a query best; `options` are fields of `Filter`."""
-    fields = {**({} if filter is None else _filter_fields(filter)), **options}
-    body = {"query": query, "limit": limit, "filter": fields or None, "max_tokens": max_tokens}
+    fields = {**({} if filter is None else _filter_fields(filter)), **_with_plain_times(options)}
+    body = {"query": query, "limit": limit, "filter": fields or None, "max_tokens": max_tokens, "at": at}
     return ServiceRequest("recall", scope, _decode_as(schemas.RecallResponse), body=body)
 
 
@@ -141,8 +146,8 @@ def erase(scope: Scope, *, id: str | None = None, reason: str | None = None) -> 
     return ServiceRequest("erase", scope, _decode_as(EraseReceipt), body=body)
 
 
-def get(id: str, scope: Scope, *, as_of: int | None = None) -> ServiceRequest[Entry]:
-    """Return one memory, as it is or as it was at a time in milliseconds."""
+def get(id: str, scope: Scope, *, as_of: clock.Time | None = None) -> ServiceRequest[Entry]:
+    """Return one memory, as it is or as it was at a time."""
     return ServiceRequest("entry", scope, _decode_as(Entry), query={"id": id, "as_of": as_of})
 
 
@@ -337,6 +342,11 @@ def _filter_fields(filter: Filter) -> dict[str, Any]:
     default = Filter()
     names = Filter.__struct_fields__
     return {name: getattr(filter, name) for name in names if getattr(filter, name) != getattr(default, name)}
+
+
+def _with_plain_times(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields whose dates and times are ISO text."""
+    return {name: value.isoformat() if isinstance(value, date) else value for name, value in fields.items()}
 
 
 def _to_json_value(value: Any) -> Any:

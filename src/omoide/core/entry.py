@@ -20,8 +20,10 @@ from omoide.core.codec import MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP, value_type
 from omoide.core.value import (
     Count,
+    EndMoment,
     Id,
     Millis,
+    Moment,
     Name,
     Record,
     Value,
@@ -131,6 +133,10 @@ DELETED = "deleted"
 """`superseded_by` of an entry that was forgotten without a replacement."""
 
 
+_MAX_OCCURRED_AT = 32_503_680_000_000
+"""The end of the year 2999: what happens later is a mistake of units."""
+
+
 @value_type
 class MessageRef(Value, frozen=True, kw_only=True):
     """The message that a memory was captured from: its place in a conversation, and the speaker."""
@@ -166,8 +172,8 @@ class EntryOptions(TypedDict, total=False):
     rationale: str | None
     metadata: Mapping[str, Any]
     evidence: Sequence[Evidence | Mapping[str, Any]]
-    occurred_at: int | None
-    expires_at: int | None
+    occurred_at: clock.Time | None
+    expires_at: clock.Time | None
 
 
 class EntryFields(EntryOptions, total=False):
@@ -179,7 +185,7 @@ class EntryFields(EntryOptions, total=False):
     namespace: str
     content: str
     message: MessageRef | Mapping[str, Any] | None
-    created_at: int
+    created_at: clock.Time
     superseded_by: str | None
     superseded_at: int | None
     superseded_reason: str | None
@@ -208,9 +214,9 @@ class Entry(Record, frozen=True, kw_only=True):
     rationale: str | None = None
     message: MessageRef | None = None
     evidence: tuple[Evidence, ...] = ()
-    created_at: Millis = msgspec.field(default_factory=clock.now)
-    occurred_at: Millis | None = None
-    expires_at: Millis | None = None
+    created_at: Moment = msgspec.field(default_factory=clock.now)
+    occurred_at: Moment | None = None
+    expires_at: Moment | None = None
     superseded_by: Id | None = None
     superseded_at: Millis | None = None
     superseded_reason: str | None = None
@@ -228,6 +234,8 @@ class Entry(Record, frozen=True, kw_only=True):
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
         if self.source is not None:
             check_choice(self.source, "source", SOURCES)
+        if self.occurred_at is not None and self.occurred_at > _MAX_OCCURRED_AT:
+            raise Invalid("occurred_at", f"is {self.occurred_at}, after the year 3000", "pass milliseconds")
         # Defaults need no check; entries are constructed for every row that a store reads.
         if self.confidence != 1.0:
             set_field(self, "confidence", check_unit(self.confidence, "confidence"))
@@ -296,7 +304,7 @@ def _generate_id(generator: object) -> str:
         raise InvalidRecord(Entry.LABEL, error) from error
 
 
-DEFAULT_MIN_RELEVANCE = 0.1
+DEFAULT_MIN_RELEVANCE = 0.03
 """Least relevance of what a turn shows to its model; recall calls a result weak where all hits are below."""
 
 RECALL_SCOPES = ("agent", "session", "project", "namespace")
@@ -314,9 +322,9 @@ class Filter(Record, frozen=True, kw_only=True):
     tags_any: TextsField = ()
     """Entries with at least one of these tags."""
     min_confidence: float = 0.0
-    since: Millis | None = None
+    since: Moment | None = None
     """Earliest time; the time of an entry is `occurred_at`, or `created_at` if that is not set."""
-    until: Millis | None = None
+    until: EndMoment | None = None
     include_superseded: bool = False
     include_stale: bool = False
     """True to include stale entries, which derive from a superseded one."""
@@ -341,7 +349,7 @@ class RecallFields(TypedDict, total=False):
     filter: Filter | Mapping[str, Any]
     max_tokens: int | None
     min_relevance: float | None
-    at: int
+    at: clock.Time
 
 
 class RecallRequest(Record, frozen=True, kw_only=True):
@@ -363,7 +371,7 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     """Token budget of all entries together."""
     min_relevance: float | None = None
     """Least relevance of a hit, from 0 to 1; hits whose relevance is not known are kept."""
-    at: Millis = msgspec.field(default_factory=clock.now)
+    at: Moment = msgspec.field(default_factory=clock.now)
     """Time of the query: relative dates such as "last week" and the expiry of entries refer to it."""
 
     def _check(self) -> None:

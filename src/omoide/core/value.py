@@ -38,6 +38,10 @@ Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 byt
 Name = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="an integer from 0 upwards")]
 Millis = Annotated[int, msgspec.Meta(ge=0, description="milliseconds since 1970 UTC")]
+Moment = Annotated[int, msgspec.Meta(ge=0, description="a time in milliseconds since 1970 UTC")]
+"""Milliseconds; callers may pass whatever `clock.parse` reads: a datetime, a date, or ISO 8601 text."""
+EndMoment = Annotated[int, msgspec.Meta(ge=0, description="a latest time in milliseconds since 1970 UTC")]
+"""The same, a date being the whole of that day."""
 
 Check = Callable[[Any, str], Any]
 
@@ -185,6 +189,8 @@ _CHECKS_BY_TYPE: dict[Any, Check] = {
     Name: check_text,
     Count: check_count,
     Millis: clock.check,
+    Moment: clock.parse,
+    EndMoment: clock.parse_end,
     str: check_str,
     float: check_number,
     tuple[str, ...]: check_texts,

@@ -15,8 +15,10 @@ from unicodedata import normalize
 
 from omoide.retrieval.languages import ENGLISH
 from omoide.retrieval.languages import STOP_WORDS as STOP_WORDS_BY_LANGUAGE
+from omoide.retrieval.tenses import tense_of
 from omoide.retrieval.text import is_unspaced, query_terms, terms
-from omoide.retrieval.times import MONTHS, Interval, intervals
+from omoide.retrieval.time_words import MONTHS
+from omoide.retrieval.times import Interval, intervals
 
 Span = tuple[int, int]
 
@@ -92,7 +94,7 @@ class ParsedQuery(NamedTuple):
     expects_many: bool
     """True if it asks for several things, so that no answer replaces another."""
     tense: str = ""
-    """`current` or `past` if it asks for the present or an earlier state, else empty."""
+    """`current` if it asks for what is so now, `past` for what was so at first or before; else empty."""
     readings: tuple[ParsedQuery, ...] = ()
     """If it names several speakers: the query as if it named each of them alone."""
 
@@ -114,6 +116,7 @@ def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQ
         is_request=_REQUEST.search(text) is not None,
         expects_one=_ONE.search(text) is not None and not _expects_many(text),
         expects_many=_expects_many(text),
+        tense=tense_of(text),
     )
     if not 2 <= len(speaker_spans) <= _MAX_READINGS:
         return query

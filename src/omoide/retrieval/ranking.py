@@ -4,7 +4,7 @@ A feature is a column with one number per row. Lexical and vector scores are z-s
 standard deviation; other features lie between 0 and 1. The first stage scores every row; the second scores
 the best rows again, with token vectors and with the rows around them.
 
-The default weights were chosen by cross-validation over conversations (`bench/weights.py`).
+The default weights were chosen by cross-validation on several unlike sets (`training/weights.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ DAY_MS = 86_400_000
 MAX_LATENESS_MS = 7 * DAY_MS
 """Time after an interval in which the agreement of a date falls from 1 to 0; events are told afterwards."""
 MAX_LEXICAL_SCORE = 3.0
-"""Bound of the z-scores of words: most rows share none with the query, so one that does lies far outside."""
+"""Bound of the z-scores of words beside vectors.
+
+Most rows share no word with the query, so one that does lies far outside, and would hide those that are close
+in meaning.
+"""
 MAX_SAMPLED_TERMS = 16_384
 """Number of terms of the pool that are sampled to estimate term frequencies."""
 MAX_PRECOMPUTED_ROWS = 2_000
@@ -103,9 +107,10 @@ def first_stage(
     live = None if live_count(pool) == pool.size else pool.live  # None saves a copy of every column
     ids = [text.term_id(term) for term in query.terms]
     match = lexical_match(ids, pool, k1=k1, b=b)
+    limit = None if vector is None else MAX_LEXICAL_SCORE
     columns: FeatureColumns = {
-        "window": z_scores(match.window_score, live, limit=MAX_LEXICAL_SCORE),
-        "own": z_scores(match.own_score, live, limit=MAX_LEXICAL_SCORE),
+        "window": z_scores(match.window_score, live, limit=limit),
+        "own": z_scores(match.own_score, live, limit=limit),
         "share": match.has_term @ match.idf / max(float(match.idf.sum()), 1e-9),
     }
     if vector is not None:
@@ -116,7 +121,7 @@ def first_stage(
     columns["instruction"] = (
         _flag_column(pool.column("flags"), text.IS_INSTRUCTION) if query.is_request else np.zeros(pool.size)
     )
-    columns["date"] = date_agreement(query, pool.column("time"))
+    columns["date"] = date_agreement(query, pool)
     columns |= _speaker_features(query, pool)
     columns |= _role_features(query, pool, columns.get("vector", 0.0) + columns["window"])
     term_weights = dict(zip(ids, match.idf.tolist(), strict=True))
@@ -214,12 +219,25 @@ def token_weights(tokens: list[str], pool: CandidatePool, term_weights: dict[int
     return weights / max(float(weights.sum()), 1e-9)
 
 
-def date_agreement(query: ParsedQuery, time: Array) -> Array:
-    """Return the agreement of each row's time with those of the query, from 0 to 1, falling after the end."""
+def date_agreement(query: ParsedQuery, pool: CandidatePool) -> Array:
+    """Return the agreement of each row's time with those of the query, from -1 to 1.
+
+    A row that says when it happened agrees inside an interval alone; where only the time of telling is known,
+    agreement falls after the end. If rows that say so are inside, those that lie outside disagree.
+    """
+    time = pool.column("time")
     agreement = np.zeros(len(time))
-    for start, end, weight in query.times:
+    if not query.times:
+        return agreement
+    has_occurred = pool.column("flags") & text.HAS_OCCURRED > 0
+    for start, end, weight, _ in query.times:
         late = np.minimum(np.maximum((time - end) / MAX_LATENESS_MS, 0.0), 1.0)
+        late = np.where(has_occurred, np.ceil(late) + (time == end), late)
         agreement = np.maximum(agreement, np.where(time >= start, weight * (1.0 - late), 0.0))
+    is_inside = has_occurred & (agreement > 0)
+    if (is_inside & pool.live).any() and all(interval.is_exact for interval in query.times):
+        strength = max(interval.weight for interval in query.times)
+        agreement[has_occurred & ~is_inside] = -strength
     return agreement
 
 
@@ -228,6 +246,15 @@ def _question_flags(pool: CandidatePool) -> Array:
     if has_roles(pool):
         return np.zeros(pool.size)
     return _flag_column(pool.column("flags"), text.IS_QUESTION)
+
+
+def has_messages(pool: CandidatePool) -> bool:
+    """Return True if at least half of the rows of the pool are messages of a thread."""
+    return pool.derive("has_messages", _find_messages)
+
+
+def _find_messages(pool: CandidatePool) -> bool:
+    return bool((pool.column("thread")[pool.live] >= 0).mean() >= 0.5)
 
 
 def has_roles(pool: CandidatePool) -> bool:
@@ -388,29 +415,39 @@ class RankingWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     b: float = 0.6
 
     @classmethod
-    def default(cls, *, vectors: bool, tokens: bool) -> Self:
-        """Return the weights for what the embedder provides."""
+    def default(cls, *, vectors: bool, tokens: bool, messages: bool = True) -> Self:
+        """Return the weights for what the embedder provides, and for messages or single facts."""
         if not vectors:
             return cls(first=_LEXICAL_FIRST, second=_LEXICAL_SECOND)
-        return cls(first=_VECTOR_FIRST, second=_TOKEN_SECOND if tokens else _VECTOR_SECOND)
+        if not tokens:
+            return cls(first=_VECTOR_FIRST, second=_VECTOR_SECOND)
+        return cls(first=_VECTOR_FIRST, second=_MESSAGE_SECOND if messages else _FACT_SECOND)
 
 
-# `role`, `reply`, `recency`, `confidence` and `importance` are not fitted: the conversations that the weights
-# were chosen on do not vary in them.
-_LEXICAL_FIRST = FeatureWeights(window=0.6, speaker=1.0, date=2.0, asks=-1.0, role=1.0, reply=0.3)
-_VECTOR_FIRST = FeatureWeights(vector=1.0, window=0.6, speaker=1.0, date=2.0, asks=-1.0, role=1.0, reply=0.3)
+# Chosen on several unlike sets at once (`training/weights.py`). Absolute similarities carry facts without a
+# thread, where nothing around them helps; a bound keeps any feature from deciding alone.
+_LEXICAL_FIRST = FeatureWeights(
+    window=0.6, speaker=1.0, date=2.0, asks=-1.0, instruction=0.5, role=1.5, reply=0.5
+)
+_VECTOR_FIRST = FeatureWeights(
+    vector=1.0, window=0.4, speaker=1.0, date=2.0, asks=-0.7, instruction=0.5, role=1.5, reply=0.5
+)
 _LEXICAL_SECOND = FeatureWeights(
-    window=0.25, own=0.15, cover=0.65, episode=0.45, crowd=-0.15, speaker=1.2, first_person=0.6, date=3.0,
-    kind=1.8, asks=-0.7, rarity=0.35, role=1.0, reply=0.3,
+    window=0.15, own=0.1, share=3.0, cover=0.75, episode=0.2, crowd=-0.1, speaker=1.5, first_person=0.6,
+    date=3.4, kind=1.7, asks=-0.8, instruction=1.0, rarity=0.4, role=2.7,
 )  # fmt: skip
 _VECTOR_SECOND = FeatureWeights(
-    vector=0.1, wide=0.4, window=0.2, own=0.1, cover=0.45, episode=0.3, crowd=-0.15, speaker=1.2,
-    first_person=0.6, date=3.0, kind=1.8, asks=-0.85, rarity=0.35, role=1.0, reply=0.3,
+    vector=0.3, wide=0.4, window=0.1, own=0.1, share=0.5, cover=0.45, episode=0.25, crowd=-0.1, speaker=1.5,
+    first_person=0.6, date=3.4, kind=1.5, asks=-0.85, instruction=1.0, rarity=0.35, role=2.0, reply=0.3,
 )  # fmt: skip
-_TOKEN_SECOND = FeatureWeights(
-    vector=0.05, wide=0.2, window=0.15, own=0.1, tokens=0.2, context=0.95, before=0.2, episode=0.2,
-    crowd=-0.15, speaker=1.2, first_person=0.6, date=3.0, kind=1.6, asks=-0.7, rarity=0.3, role=1.0,
-    reply=0.3,
+_MESSAGE_SECOND = FeatureWeights(
+    vector=0.05, cosine=2.9, wide=0.5, window=0.05, share=0.55, tokens=0.15, context=0.9, before=0.25,
+    episode=0.25, crowd=-0.1, speaker=1.45, first_person=0.6, date=3.5, kind=1.3, asks=-0.85, instruction=1.0,
+    rarity=0.3, role=2.7,
+)  # fmt: skip
+_FACT_SECOND = FeatureWeights(
+    vector=0.95, cosine=12.0, match=8.4, share=1.2, speaker=1.45, first_person=0.6, date=3.5, kind=0.45,
+    asks=-0.3, instruction=1.0, rarity=0.95, role=2.7,
 )  # fmt: skip
 
 
@@ -513,7 +550,9 @@ def _score(
         vector = None
     if weights is None:
         has_tokens = vector is not None and vector.tokens is not None and pool.token_loader is not None
-        weights = RankingWeights.default(vectors=vector is not None, tokens=has_tokens)
+        weights = RankingWeights.default(
+            vectors=vector is not None, tokens=has_tokens, messages=has_messages(pool)
+        )
     first = first_stage(query, pool, vector, k1=weights.k1, b=weights.b)
     parts = _apply_weights(first.columns, weights.first)
     total = sum(parts.values(), np.zeros(pool.size))

@@ -40,7 +40,8 @@ class LogisticModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def probabilities(self, features: Mapping[str, Array]) -> Array:
         """Return the probability for each row of the features."""
         logits = self.bias + sum(
-            (weight * _column(features, name) for name, weight in self.weights.items()), np.zeros(1)
+            (weight * _column(features, name) for name, weight in self.weights.items()),
+            np.zeros(len(next(iter(features.values())))),
         )
         return np.asarray(1.0 / (1.0 + np.exp(-logits)))
 
@@ -59,10 +60,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Name of the embedder; None for words alone."""
     relevance: LogisticModel
     """Whether a memory helps to answer a query."""
-    order: LogisticModel | None = None
-    """Whether the newer of two memories should come first; see `succession`."""
     outdated: LogisticModel | None = None
-    """Whether the newer of two memories replaces the older one."""
+    """Whether the newer of two memories replaces the older one; see `succession`."""
 
 
 @cache
@@ -161,7 +160,7 @@ def relevance_features(
         "asks": (flags & text.IS_QUESTION > 0).astype(np.float64),
         "kind": kind_feature(query, flags),
         "has_kind": np.full(len(rows), float(query.kind != "what")),
-        "date": date_agreement(query, pool.column("time")[rows]),
+        "date": np.maximum(date_agreement(query, pool)[rows], 0.0),
         "has_date": np.full(len(rows), float(bool(query.times))),
         "length": np.log1p(pool.column("length")[rows]) / 5,
     }

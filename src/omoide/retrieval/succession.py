@@ -1,10 +1,12 @@
-"""Find hits that a newer hit on the same subject replaces, and put the newer one first.
+"""Put the newer of competing hits first, and say which hits a newer one replaces.
 
-Two statements compete if they speak of the same subject and say something different of it: "I live in
-Berlin", later "We moved to Paris". Whether they do is estimated from the similarity of their vectors and
-words, from how well both answer the question, and from words of change ("no longer", "switched"). The order
-follows the probability that the newer answer is the one asked for; the stronger claim that the older one is
-outdated needs more evidence, because statements may both be true.
+Where two or three hits stand out from all others, they most often answer the same question, and the newest is
+the one that holds: it comes first, or last where the question is for an earlier state. Where many hits fit
+about equally well, they are as many events, and keep their order.
+
+The claim that an older hit is outdated is stronger, because statements may both be true. It is estimated for
+pairs of hits from the similarity of their vectors and words, from how well both answer the question, and from
+words of change ("no longer", "switched").
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ MAX_ROWS = 20
 """Number of the best rows that are compared with each other."""
 
 
+MAX_COMPETING = 3
+"""Number of rows that may compete for one answer."""
+LIKELIHOOD_GAP = 0.5
+"""Distance of the logits of relevance from which rows stand out from the others."""
+SCORE_GAP = 2.5
+"""Distance of scores from which they do."""
 OUTDATED_FROM = 0.85
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
 _MAX_TOKENS = 64
@@ -55,28 +63,53 @@ def arrange(
         calibration: The models for the pool's vectors.
     """
     order = [*range(len(rows))]
-    if calibration is None or calibration.order is None or relevance is None or len(rows) < 2:
+    if relevance is None or len(rows) < 2:
         return order, {}
     compared = np.asarray(rows[:MAX_ROWS], np.int64)
-    pairs = compare(query, pool, compared, scores[:MAX_ROWS], relevance[:MAX_ROWS])
-    if not len(pairs.older):
-        return order, {}
-    precedes = calibration.order.probabilities(pairs.features) > 0.5
-    before, after = (pairs.older, pairs.newer) if query.tense == "past" else (pairs.newer, pairs.older)
-    # From the first to the last in the wanted direction of time, so that the last one ends up on top.
     time = pool.column("time")[compared]
-    for row in np.argsort(-time if query.tense == "past" else time, kind="stable").tolist():
-        targets = {*after[precedes & (before == row)].tolist()}
-        place = next((at for at, other in enumerate(order) if other in targets), None)
-        if place is not None and order.index(row) > place:
-            order.remove(row)
-            order.insert(place, row)
-    newer: dict[int, int] = {}
-    if calibration.outdated is not None and not query.expects_many:
-        replaced = calibration.outdated.probabilities(pairs.features) > OUTDATED_FROM
-        outdated = zip(pairs.older[replaced].tolist(), pairs.newer[replaced].tolist(), strict=True)
-        newer = dict(sorted(outdated, key=lambda pair: time[pair[1]]))  # the last one of several counts
+    newer = {} if query.expects_many else _outdated(query, pool, compared, scores, relevance, calibration)
+    size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS])
+    direction = 1 if query.tense == "past" else -1
+    order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
+    for older, newest in newer.items():
+        if query.tense != "past" and order.index(newest) > order.index(older):
+            order.remove(newest)
+            order.insert(order.index(older), newest)
     return order, newer
+
+
+def _standing_out(scores: Array, relevance: Array) -> int:
+    """Return the number of the best rows that stand out from all others; 1 if it is only one, or too many."""
+    bounded = np.clip(relevance, 1e-4, 1 - 1e-4)
+    likelihood = np.log(bounded / (1 - bounded))
+    for size in range(2, min(MAX_COMPETING, len(scores)) + 1):
+        if size == len(scores):
+            return size
+        if likelihood[:size].min() - likelihood[size:].max() >= LIKELIHOOD_GAP:
+            return size
+        if scores[:size].min() - scores[size:].max() >= SCORE_GAP:
+            return size
+    return 1
+
+
+def _outdated(
+    query: ParsedQuery,
+    pool: CandidatePool,
+    rows: Array,
+    scores: Array,
+    relevance: Array,
+    calibration: Calibration | None,
+) -> dict[int, int]:
+    """Return, for each row that a newer one replaces, the newest of those."""
+    if calibration is None or calibration.outdated is None:
+        return {}
+    pairs = compare(query, pool, rows, scores[:MAX_ROWS], relevance[:MAX_ROWS])
+    if not len(pairs.older):
+        return {}
+    is_outdated = calibration.outdated.probabilities(pairs.features) > OUTDATED_FROM
+    time = pool.column("time")[rows]
+    found = zip(pairs.older[is_outdated].tolist(), pairs.newer[is_outdated].tolist(), strict=True)
+    return dict(sorted(found, key=lambda pair: time[pair[1]]))  # the last one of several counts
 
 
 def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array, relevance: Array) -> Pairs:

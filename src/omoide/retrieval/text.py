@@ -54,6 +54,8 @@ MENTIONS_RECENT = 128
 IS_INSTRUCTION = 256
 MENTIONS_CHANGE = 512
 MENTIONS_ADDITION = 1024
+HAS_OCCURRED = 2048
+"""The memory says when it happened; stores set it, because the text does not tell."""
 
 _MAX_WORD_LENGTH = 64
 """Characters of a word that are used; longer runs are not words, and their cost must be bounded."""

@@ -88,9 +88,9 @@ class ProposalFields(TypedDict, total=False):
     rationale: str | None
     metadata: Mapping[str, Any]
     message: MessageRef | None
-    created_at: int
-    occurred_at: int | None
-    expires_at: int | None
+    created_at: clock.Time
+    occurred_at: clock.Time | None
+    expires_at: clock.Time | None
 
 
 class PromotionFields(TypedDict, total=False):

@@ -20,11 +20,11 @@ from omoide.core import codec
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Filter, MessageRef, Scope, check_positive
 from omoide.core.frozen import EMPTY_MAP, freeze, thaw
-from omoide.core.value import Count, Id, Millis, Name, Record, Value, set_field, shallow_copy
+from omoide.core.value import Count, Id, Millis, Moment, Name, Record, Value, set_field, shallow_copy
 from omoide.embedders import Embedder, Embedding
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 from omoide.retrieval import text
-from omoide.retrieval.text import extract_features
+from omoide.retrieval.text import Features, extract_features
 
 V = TypeVar("V", bound=Value)
 
@@ -63,9 +63,9 @@ class Query(Record, frozen=True, kw_only=True):
     filter: Filter = Filter()
     limit: int = 50
     cursor: str | None = None
-    as_of: Millis | None = None
+    as_of: Moment | None = None
     """Query the state at this time instead of the current one."""
-    at: Millis = msgspec.field(default_factory=clock.now)
+    at: Moment = msgspec.field(default_factory=clock.now)
 
     def _check(self) -> None:
         check_positive(self.limit, "limit")
@@ -306,8 +306,17 @@ def index_entries(entries: Sequence[Entry], embedder: Embedder | None) -> list[I
 
 def index_entry(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = None) -> IndexData:
     """Compute the index data of one entry from its text and given vectors."""
-    extracted = extract_features(text_of(entry))
+    extracted = features_of(entry)
     return IndexData(extracted.to_bytes(), extracted.terms, pooled, tokens)
+
+
+def features_of(entry: Entry) -> Features:
+    """Return the features of an entry: those of its text, and whether it says when it happened."""
+    features = extract_features(text_of(entry))
+    # The time of a message is when it was said, and people tell of things afterwards.
+    if entry.occurred_at is None or entry.message is not None:
+        return features
+    return features._replace(flags=features.flags | text.HAS_OCCURRED)
 
 
 def index_with_vector(

@@ -171,6 +171,12 @@ Tags = Annotated[
 TagFilter = Annotated[
     tuple[str, ...], Meta(description="Only memories with all of these tags.", max_length=20)
 ]
+TimeText = Annotated[
+    str,
+    Meta(description="When it happened, in ISO 8601, such as 2026-05-08; empty for now or unknown."),
+]
+SinceText = Annotated[str, Meta(description="Only memories from this time on, in ISO 8601; empty for all.")]
+UntilText = Annotated[str, Meta(description="Only memories up to this time, in ISO 8601; empty for all.")]
 QueryText = Annotated[
     str, Meta(description="What to look for, in plain words; empty for the newest. At most 1000 bytes.")
 ]

@@ -38,10 +38,13 @@ from omoide.tools.context import (
     Reason,
     RelationName,
     ReplacementId,
+    SinceText,
     TagFilter,
     Tags,
+    TimeText,
     ToolConfig,
     ToolContext,
+    UntilText,
     bounded_text,
     clean_tags,
     entry_data,
@@ -118,6 +121,8 @@ def recall_tool(config: ToolConfig) -> Action:
         min_confidence: MinConfidence = 0.5,
         limit: Limit = 10,
         tags: TagFilter = (),
+        since: SinceText = "",
+        until: UntilText = "",
     ) -> dict[str, Any]:
         """Look up what was remembered in this and earlier conversations.
 
@@ -129,7 +134,13 @@ def recall_tool(config: ToolConfig) -> Action:
         if not 1 <= limit <= MAX_LIMIT:
             raise Invalid("limit", f"is {limit}", f"use 1 to {MAX_LIMIT}")
         floor = parse_confidence(min_confidence, "min_confidence")
-        filter = Filter(types=type_filter(type), min_confidence=floor, tags=clean_tags(tags))
+        filter = Filter.new(
+            types=type_filter(type),
+            min_confidence=floor,
+            tags=clean_tags(tags),
+            since=since.strip() or None,
+            until=until.strip() or None,
+        )
         listing = _search(context, text, filter, limit) if text else _list_newest(context, filter, limit)
         answer = await listing
         found = [memory["id"] for memory in answer["memories"]]
@@ -198,6 +209,7 @@ def remember_tool(config: ToolConfig) -> Action:
         rationale: Rationale = "",
         key: Key = "",
         tags: Tags = (),
+        occurred_at: TimeText = "",
     ) -> dict[str, Any]:
         """Keep something worth knowing in later conversations.
 
@@ -215,6 +227,7 @@ def remember_tool(config: ToolConfig) -> Action:
             "rationale": bounded_text(rationale, "rationale", MAX_CONTENT_BYTES) or None,
             "metadata": _metadata(context, type, bounded_text(key, "key", MAX_KEY_BYTES)),
             "tags": clean_tags(tags),
+            "occurred_at": occurred_at.strip() or None,
             "source": "agent",
             "evidence": context.evidence,
             "dedupe": True,

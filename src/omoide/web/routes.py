@@ -18,8 +18,8 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
-from omoide import verbs
-from omoide.core.entry import Entry, Filter, Scope
+from omoide import clock, verbs
+from omoide.core.entry import Entry, Filter, RecallFields, Scope
 from omoide.errors import Invalid, NotFound
 from omoide.longterm import lineage, relations, upkeep
 from omoide.longterm.conflicts import find_conflicts
@@ -306,7 +306,13 @@ KNOWLEDGE_HANDLERS = [related, relate, provenance, conflicts, review, prune, spa
 
 
 PageLimit = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many.")]
-Timestamp = Annotated[int | None, QueryParameter(ge=0, description="Milliseconds since 1970 UTC.")]
+Timestamp = Annotated[str | None, QueryParameter(description=schemas.TIME_DESCRIPTION)]
+
+
+def parse_timestamp(value: str | None, field: str) -> int | None:
+    """Return the time of a query parameter, in which digits alone are milliseconds."""
+    parse = clock.parse_end if field == "until" else clock.parse
+    return None if value is None else parse(int(value) if value.isdecimal() else value, field)
 
 
 @write_route(
@@ -332,9 +338,10 @@ async def remember(
 async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody) -> RecallResponse:
     """Return the memories that match a query best, each with the reasons."""
     filter = Filter() if payload.filter is None else Filter.new(payload.filter.to_kwargs())
-    result = await verbs.recall(
-        state.store, payload.query, memory_scope, payload.limit, filter=filter, max_tokens=payload.max_tokens
-    )
+    fields: RecallFields = {"filter": filter, "max_tokens": payload.max_tokens}
+    if payload.at is not None:
+        fields["at"] = payload.at
+    result = await verbs.recall(state.store, payload.query, memory_scope, payload.limit, **fields)
     return RecallResponse(hits=result.hits, weak=result.weak, notices=result.notices)
 
 
@@ -357,13 +364,14 @@ async def entries(
         types=() if type is None else (type,),
         tags=() if tag is None else (tag,),
         min_confidence=min_confidence,
-        since=since,
-        until=until,
+        since=parse_timestamp(since, "since"),
+        until=parse_timestamp(until, "until"),
         include_superseded=include_superseded,
     )
     store: SupportsQuery = require(state.store, SupportsQuery, "list memories")
+    moment = parse_timestamp(as_of, "as_of")
     return await store.query(
-        Query(scope=memory_scope, filter=filter, limit=limit, cursor=cursor, as_of=as_of)
+        Query(scope=memory_scope, filter=filter, limit=limit, cursor=cursor, as_of=moment)
     )
 
 
@@ -371,7 +379,7 @@ async def entries(
 async def entry(state: State, memory_scope: Scope, id: str, as_of: Timestamp = None) -> Response[Entry]:
     """Return one memory, as it is or as it was; its revision is the ETag."""
     store: SupportsGet = require(state.store, SupportsGet, "find a memory by its id")
-    entry = await store.get(id, memory_scope, as_of=as_of)
+    entry = await store.get(id, memory_scope, as_of=parse_timestamp(as_of, "as_of"))
     return JSONResponse(entry, headers=etag(entry.rev))
 
 

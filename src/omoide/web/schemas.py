@@ -185,7 +185,8 @@ NonEmptyText = Annotated[str, Meta(min_length=1)]
 IdText = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": ID_PATTERN})]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 UnitFloat = Annotated[float, Meta(ge=0.0, le=1.0)]
-Timestamp = Annotated[int, Meta(ge=0, description="milliseconds since 1970 UTC")]
+TIME_DESCRIPTION = "A time as ISO 8601 text, UTC without an offset, or as milliseconds since 1970 UTC."
+Timestamp = Annotated[int | str, Meta(description=TIME_DESCRIPTION)]
 SourceName = Annotated[str, Meta(extra_json_schema={"enum": [*SOURCES]})]
 MemoryTypeName = Annotated[str, Meta(extra_json_schema={"enum": [*MEMORY_TYPES]})]
 
@@ -239,6 +240,7 @@ class RecallBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
     limit: Annotated[int, Meta(ge=1, le=100)] = 5
     filter: FilterBody | None = None
     max_tokens: Count | None = None
+    at: Timestamp | None = None
 
 
 class ForgetBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,9 +12,9 @@ from omoide import ids
 from omoide.core.entry import Entry
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
-from omoide.retrieval.text import FEATURES_VERSION, extract_features
+from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import semantics
-from omoide.stores.records import EraseReceipt, Finding, IndexData, index_entries, text_of
+from omoide.stores.records import EraseReceipt, Finding, IndexData, features_of, index_entries
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import SEPARATOR, EntryRow, NamespaceKeys, partitions_of, split_ids
@@ -125,7 +125,7 @@ def _check_batch(
 
 
 def _check_index_data(id: str, row: EntryRow, model: str, index_data: IndexData) -> Iterator[str]:
-    if _features_of(_entry_of(row)) != index_data.features:
+    if features_of(_entry_of(row)).to_bytes() != index_data.features:
         yield f"entry {id!r}: its terms are not those of its text"
     if (model or None) != (row.model or None) or bool(model) != (index_data.pooled is not None):
         yield f"entry {id!r}: its vector is not the one that it should have"
@@ -238,12 +238,9 @@ def _outdated_entries(
     return {
         id: stored.entry
         for id, stored in entries.items()
-        if (model and stored.model != model) or _features_of(stored.entry) != stored.index_data.features
+        if (model and stored.model != model)
+        or features_of(stored.entry).to_bytes() != stored.index_data.features
     }
-
-
-def _features_of(entry: Entry) -> bytes:
-    return bytes(extract_features(text_of(entry)).to_bytes())
 
 
 def _save_index_data(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from omoide.core.entry import Scope
 from omoide.embedders import Embedder
-from omoide.retrieval.text import FEATURES_VERSION, extract_features
+from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
 from omoide.stores.records import Stats
 from omoide.stores.sql import rows
@@ -76,7 +76,7 @@ def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob
     """Compare an entry with its index terms and dependencies."""
     entry = records.decode_entry(body)
     problems = []
-    if extract_features(records.text_of(entry)).to_bytes() != blob:
+    if records.features_of(entry).to_bytes() != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
     if semantics.is_superseded(live) != (entry.superseded_by is not None):
         problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
@@ -219,7 +219,7 @@ def _is_indexed(db: Database, no: int, body: bytes, model: rows.EmbeddingModel |
         key = no * SLOTS + model.slot
         if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
             return False
-    return bool(extract_features(records.text_of(records.decode_entry(body))).to_bytes() == blob)
+    return bool(records.features_of(records.decode_entry(body)).to_bytes() == blob)
 
 
 def _update_index(
