@@ -418,7 +418,7 @@ async def test_what_is_in_use_makes_no_room(store: Any) -> None:
             session = await conversations.get("talking", MANUAL, llm=gate)
             group.start_soon(session.chat, "hello")
             await gate.asked.wait()
-            with pytest.raises(TooManyAgents, match="2 at most"):
+            with pytest.raises(TooManyAgents, match="at most 2"):
                 await conversations.get("s3", MANUAL)
             assert await conversations.get("talking") is session
             assert conversations.ids() == ["held", "talking"]

@@ -137,7 +137,7 @@ async def test_a_smaller_working_context_loses_no_memory(store: Any) -> None:
         waiting = [one.content.split(":")[0] for one in session.short_term.pending.list_implicit()]
         assert {*waiting} == left
         assert {*session.notices} == {
-            f"there is no room for {key!r} in the working context any more" for key in left
+            f"{key!r} does not fit into the working context any more" for key in left
         }
     async with make_session(store, token_budget=SMALL, **given) as session:
         assert session.notices == ()

@@ -240,7 +240,7 @@ async def test_a_signal_that_is_too_large_is_refused(a_transport: OpenTransport)
     recorder = SignalRecorder()
     async with a_transport() as transport:
         await transport.subscribe("**", recorder, agent="ada")
-        with pytest.raises(SignalTooLarge, match="keep the content in a store") as caught:
+        with pytest.raises(SignalTooLarge, match="store the content, and send a reference") as caught:
             await transport.publish(sig("x" * 2_000_000), to="ada")
         assert caught.value.actual > caught.value.allowed > 1_000_000
         await transport.publish(sig("x" * 1_000_000), to="ada")
