@@ -131,6 +131,7 @@ def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> 
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
+        user_id=scope.user_id,
         namespace=scope.namespace,
         content=content,
         **options,

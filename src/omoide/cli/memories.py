@@ -51,7 +51,10 @@ _MAX_LISTED = 20
 )
 @click.argument("ids", nargs=-1, metavar="[ID]…")
 @click.option(
-    "--all", "everything", is_flag=True, help="Everything in the namespace, agent, project and session."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Everything in the namespace, user, agent, project and session.",
 )
 @click.option("--reason", help="Why; it stays with the id.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
@@ -125,7 +128,7 @@ def _erase_each(
 def _scope_text(ctx: CommandContext) -> str:
     """Return the scope as text, marking a project that was inferred from the repository."""
     parts = []
-    for name in ("namespace", "agent", "project", "session"):
+    for name in ("namespace", "user", "agent", "project", "session"):
         setting = getattr(ctx.settings, name)
         if setting.value is not None:
             mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""

@@ -3,8 +3,9 @@
 An `Entry` is one durable memory. Its type is one of the 25 types of the Jido ontology; the root,
 `memory_item`, is the type of an untyped memory.
 
-Every operation on a store, by id too, takes a `Scope`. Each field that is set narrows it: an entry is inside
-if its namespace and every other field set are equal to the scope's.
+Every operation on a store, by id too, takes a `Scope`: namespace (tenant), user, agent and session, with the
+project beside them. Each field that is set narrows it: an entry is inside if its namespace and every other
+field set are equal to the scope's. A field that is None is left open.
 """
 
 from __future__ import annotations
@@ -108,12 +109,14 @@ class Scope(Record, frozen=True, kw_only=True):
     session_id: Id | None = None
     project_id: Id | None = None
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
 
     def contains(self, entry: Any) -> bool:
         """Return True if an entry, or any other value with the fields of a scope, is inside."""
         return (
             entry.namespace == self.namespace
-            and self.agent_id in (None, entry.agent_id)  # None does not narrow the scope
+            and self.user_id in (None, entry.user_id)  # None does not narrow the scope
+            and self.agent_id in (None, entry.agent_id)
             and self.session_id in (None, entry.session_id)
             and self.project_id in (None, entry.project_id)
         )
@@ -176,6 +179,7 @@ class EntryFields(EntryOptions, total=False):
     agent_id: str
     session_id: str | None
     project_id: str | None
+    user_id: str | None
     namespace: str
     content: str
     message: MessageRef | Mapping[str, Any] | None
@@ -199,6 +203,7 @@ class Entry(Record, frozen=True, kw_only=True):
     content: Name
     metadata: MapField = EMPTY_MAP
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
     project_id: Id | None = None
     type: str | None = None
     confidence: float = 1.0
@@ -268,6 +273,7 @@ class Entry(Record, frozen=True, kw_only=True):
         """The narrowest scope that contains the entry."""
         return Scope(
             namespace=self.namespace,
+            user_id=self.user_id,
             agent_id=self.agent_id,
             session_id=self.session_id,
             project_id=self.project_id,
@@ -296,7 +302,7 @@ def _generate_id(generator: object) -> str:
         raise InvalidRecord(Entry.LABEL, error) from error
 
 
-RECALL_SCOPES = ("agent", "session", "project", "namespace")
+RECALL_SCOPES = ("agent", "session", "project", "user", "namespace")
 
 
 class Filter(Record, frozen=True, kw_only=True):
@@ -348,11 +354,13 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     agent_id: Id
     session_id: Id | None = None
     scope: str = "agent"
-    """`agent`: all of the agent's entries; `session`, `project`: those of the one named; `namespace`: all."""
+    """`agent`: all of the agent's entries; `session`, `project`, `user`: those of the one named; `namespace`:
+    all. A `user_id` narrows each of them to the entries of that user."""
     query: Name
     limit: int = 5
     metadata: MapField = EMPTY_MAP
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
     project_id: Id | None = None
     filter: Filter = Filter()
     max_tokens: int | None = None
@@ -367,6 +375,8 @@ class RecallRequest(Record, frozen=True, kw_only=True):
             check_positive(self.max_tokens, "max_tokens")
         if self.scope == "project" and self.project_id is None:
             raise Invalid("project_id", "is missing for scope 'project'", "name the project")
+        if self.scope == "user" and self.user_id is None:
+            raise Invalid("user_id", "is missing for scope 'user'", "name the user")
 
     @classmethod
     def for_scope(
@@ -386,14 +396,18 @@ class RecallRequest(Record, frozen=True, kw_only=True):
         """
         if scope.agent_id is not None:
             reach = "agent" if scope.session_id is None else "session"
+        elif scope.project_id is not None:
+            reach = "project"
         else:
-            reach = "namespace" if scope.project_id is None else "project"
+            reach = "namespace" if scope.user_id is None else "user"
         if scope.agent_id is None and scope.session_id is not None:
             raise Invalid("scope.agent_id", "is missing beside session_id", "name the agent of the session")
         return cls.new(
-            agent_id=scope.agent_id or "*",  # a required field; scopes `project` and `namespace` ignore it
+            # A required field, which the scopes `project`, `user` and `namespace` ignore.
+            agent_id=scope.agent_id or "*",
             session_id=scope.session_id,
             project_id=scope.project_id,
+            user_id=scope.user_id,
             namespace=scope.namespace,
             scope=reach,
             query=query,
@@ -403,14 +417,18 @@ class RecallRequest(Record, frozen=True, kw_only=True):
 
     def effective_scope(self) -> Scope | None:
         """Return the scope that it sees; None, which matches nothing, for scope `session` without an id."""
-        if self.scope in ("project", "namespace"):
+        if self.scope in ("project", "user", "namespace"):
             project = self.project_id if self.scope == "project" else None
-            return Scope(namespace=self.namespace, project_id=project)
+            return Scope(namespace=self.namespace, user_id=self.user_id, project_id=project)
         session = self.session_id if self.scope == "session" else None
         if self.scope == "session" and session is None:
             return None
         return Scope(
-            namespace=self.namespace, agent_id=self.agent_id, session_id=session, project_id=self.project_id
+            namespace=self.namespace,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            session_id=session,
+            project_id=self.project_id,
         )
 
 

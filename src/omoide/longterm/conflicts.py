@@ -156,7 +156,7 @@ def _subject_of(entry: Entry) -> _Subject | None:
     if entry.project_id is None:
         around = entry.scope
     else:
-        around = Scope(namespace=entry.namespace, project_id=entry.project_id)
+        around = Scope(namespace=entry.namespace, user_id=entry.user_id, project_id=entry.project_id)
     return _Subject(around, entry.type or ROOT_TYPE, key)
 
 

@@ -253,11 +253,7 @@ class MemoryState:
         ]
 
     def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
-        return {
-            key: Scope(namespace=namespace, agent_id=document.agent_id, session_id=document.session_id)
-            for key, document in self.documents.items()
-            if key[0] == namespace
-        }
+        return {key: document.owner for key, document in self.documents.items() if key[0] == namespace}
 
     def put_document(self, key: DocumentKey, document: Document, log: Sequence[Any]) -> None:
         self.documents[key] = document

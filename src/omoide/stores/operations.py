@@ -372,16 +372,19 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         for id in erased
         for other in state.citing_ids(scope.namespace, id)
     ]
-    agent = scope.agent_id
     owners = state.document_owners(scope.namespace).values()
-    documents = sum(agent is None or owner.agent_id in (None, agent) for owner in owners)
+    documents = sum(
+        (scope.user_id is None or owner.user_id in (None, scope.user_id))
+        and (scope.agent_id is None or owner.agent_id in (None, scope.agent_id))
+        for owner in owners
+    )
     return semantics.remaining_copies(notices, documents)
 
 
 def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:
     """Remove the documents of a scope and return their kinds and ids.
 
-    Documents belong to an agent and a session, not to a project.
+    Documents belong to a user, an agent and a session, not to a project.
     """
     if scope.project_id is not None:
         return []
@@ -417,8 +420,7 @@ def save_document(state: StoreState, document: Document, expected_rev: int | Non
     """Create or replace a document."""
     key = (document.namespace, document.kind, document.id)
     existing = state.find_document(key)
-    owner = (document.agent_id, document.session_id)
-    if existing is not None and (existing.agent_id, existing.session_id) != owner:
+    if existing is not None and existing.owner != document.owner:
         raise IdTaken(document.id)
     rev = 0 if existing is None else existing.rev
     Conflict.check(f"{document.kind} {document.id!r}", expected_rev, rev)
@@ -493,6 +495,7 @@ def _replace_fields(document: Document, **fields: Any) -> Document:
 def _is_owned(scope: Scope, document: Document | Scope) -> bool:
     return (
         document.namespace == scope.namespace
+        and scope.user_id in (None, document.user_id)
         and scope.agent_id in (None, document.agent_id)
         and scope.session_id in (None, document.session_id)
     )

@@ -363,6 +363,8 @@ def request_fingerprint(request: WriteRequest) -> bytes:
         entry = replace_unchecked(entry, id="mem_")
     fields = codec.to_builtins(entry)
     del fields["stale"]  # not the caller's to say
+    if entry.user_id is None:  # as it was before there were users: receipts outlive an upgrade
+        del fields["user_id"]
     options = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
     return blake2b(msgspec.json.encode(fields) + options, digest_size=16).digest()
 
@@ -377,6 +379,8 @@ def content_key(entry: Entry) -> bytes:
         type_of(entry),
         entry.content,
     ]
+    if entry.user_id is not None:  # last, and only where it is set: older digests stay valid
+        parts.append(entry.user_id)
     return blake2b(msgspec.json.encode(parts), digest_size=12).digest()
 
 
@@ -412,7 +416,7 @@ def depends_on(entry: Entry, id: str) -> bool:
 
 def entry_not_found(id: object) -> NotFound:
     """Return the error for an id outside the scope; it does not tell whether other scopes have it."""
-    return NotFound("entry", id, "check the id and the scope (namespace, agent, session, project)")
+    return NotFound("entry", id, "check the id and the scope (namespace, user, agent, session, project)")
 
 
 def require_in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:

@@ -96,6 +96,7 @@ def tombstone_owner(like: Entry, id: str) -> Entry:
     """Return an empty entry with the owner of another: tombstones are visible where the entry was."""
     return Entry(
         id=id,
+        user_id=like.user_id,
         agent_id=like.agent_id,
         session_id=like.session_id,
         project_id=like.project_id,

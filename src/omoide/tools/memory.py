@@ -283,7 +283,9 @@ def _check_type(type: str) -> str:
 def _entry_id(context: ToolContext, type: str, content: str) -> str:
     """Return an id that is the same whenever the call is repeated, and another for other content."""
     scope = context.write_scope
-    parts = (scope.agent_id, scope.session_id, scope.project_id, context.idempotency_key, type, content)
+    parts = [scope.agent_id, scope.session_id, scope.project_id, context.idempotency_key, type, content]
+    if scope.user_id is not None:  # last, so that a call from before there were users has the id it had
+        parts.append(scope.user_id)
     return "mem_" + sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 

@@ -56,12 +56,13 @@ ScopeId = Annotated[str | None, QueryParameter(min_length=1, description="Of thi
 
 def query_scope(
     namespace: Annotated[str, QueryParameter(min_length=1, description="The namespace.")] = DEFAULT_NAMESPACE,
+    user: ScopeId = None,
     agent: ScopeId = None,
     session: ScopeId = None,
     project: ScopeId = None,
 ) -> Scope:
     """Return the scope that the query parameters of a request name."""
-    return Scope(namespace=namespace, agent_id=agent, session_id=session, project_id=project)
+    return Scope(namespace=namespace, user_id=user, agent_id=agent, session_id=session, project_id=project)
 
 
 SCOPE_PARAMETERS = {

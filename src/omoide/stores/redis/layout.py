@@ -3,6 +3,9 @@
 Every key of a namespace has the namespace in braces as its hash tag, so that a cluster keeps all of them in
 one slot and one script can change them. Keys of the store as a whole have a tag of their own.
 
+Schema 2 added the user as the last field of tombstones, documents and their owners; values of schema 1 end
+before it, and are decoded without a user.
+
 Each value that several writers may change begins with a stamp of sixteen digits, a new one after every
 change, so that a script can compare it with what was read.
 """
@@ -99,14 +102,15 @@ def is_valid_prefix(text: str) -> bool:
 
 
 def partitions_of(entry: Entry) -> list[str]:
-    """Return the partitions of the indexes that contain an entry: all, agent, session and project."""
-    own = (("a", entry.agent_id), ("s", entry.session_id), ("p", entry.project_id))
+    """Return the partitions of the indexes that contain an entry: all, user, agent, session and project."""
+    own = (("u", entry.user_id), ("a", entry.agent_id), ("s", entry.session_id), ("p", entry.project_id))
     return ["*", *(f"{letter}{id}" for letter, id in own if id is not None)]
 
 
 def partition_for(scope: Scope) -> str:
     """Return the smallest partition that contains a scope."""
-    for letter, id in (("s", scope.session_id), ("p", scope.project_id), ("a", scope.agent_id)):
+    keys = (("s", scope.session_id), ("u", scope.user_id), ("p", scope.project_id), ("a", scope.agent_id))
+    for letter, id in keys:
         if id is not None:
             return f"{letter}{id}"
     return "*"
@@ -217,19 +221,19 @@ def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, 
     return [
         (
             Entry(
-                id=id, agent_id=agent, session_id=session, project_id=project, namespace=namespace,
-                content="-", created_at=0,
+                id=id, user_id=next(iter(user), None), agent_id=agent, session_id=session,
+                project_id=project, namespace=namespace, content="-", created_at=0,
             ),
             Version(id=id, rev=rev, at=at, reason=reason),
         )
-        for agent, session, project, rev, at, reason in _unpack(raw[STAMP_LENGTH:])
+        for agent, session, project, rev, at, reason, *user in _unpack(raw[STAMP_LENGTH:])
     ]  # fmt: skip
 
 
 def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes | int]:
     """Encode a value of `stones`."""
     plain = [
-        (like.agent_id, like.session_id, like.project_id, stone.rev, stone.at, stone.reason)
+        (like.agent_id, like.session_id, like.project_id, stone.rev, stone.at, stone.reason, like.user_id)
         for like, stone in tombstones
     ]
     return [COMMIT_TICK, pack(plain)]
@@ -252,12 +256,13 @@ def encode_receipt(receipt: Receipt) -> list[bytes | int]:
 
 def decode_document(raw: bytes, key: DocumentKey) -> Document:
     """Decode a document without its log."""
-    agent, session, rev, at, body = _unpack(raw[STAMP_LENGTH:])
+    agent, session, rev, at, body, *user = _unpack(raw[STAMP_LENGTH:])
     namespace, kind, id = key
     return Document(
         kind=kind,
         id=id,
         namespace=namespace,
+        user_id=next(iter(user), None),
         agent_id=agent,
         session_id=session,
         rev=rev,
@@ -277,9 +282,21 @@ def encode_document(document: Document) -> list[bytes | int]:
                 document.rev,
                 document.updated_at,
                 codec.encode(document.body),
+                document.user_id,
             ]
         ),
     ]
+
+
+def decode_owner(raw: bytes, namespace: str) -> Scope:
+    """Decode the owner of a document."""
+    agent, session, *user = (text or None for text in raw.decode().split(SEPARATOR))
+    return Scope(namespace=namespace, user_id=next(iter(user), None), agent_id=agent, session_id=session)
+
+
+def encode_owner(document: Document) -> str:
+    """Encode the owner of a document."""
+    return SEPARATOR.join((document.agent_id or "", document.session_id or "", document.user_id or ""))
 
 
 def decode_item(raw: bytes) -> Any:

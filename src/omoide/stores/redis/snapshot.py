@@ -458,8 +458,7 @@ class RedisSnapshot:
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
             key = (namespace, *_split_pair(field))
             if key not in self.removed_documents:
-                agent, session = (text or None for text in raw.decode().split(SEPARATOR))
-                owners[key] = Scope(namespace=namespace, agent_id=agent, session_id=session)
+                owners[key] = layout.decode_owner(raw, namespace)
         return owners
 
     # Replies

@@ -54,7 +54,8 @@ OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs"
 """Options of a `redis://` URL beside the settings of all stores."""
 
 DEFAULT_PREFIX = "omoide:"
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
+"""2 added users and keys. A store of schema 1 can be read; opened for writing it becomes one of 2."""
 
 _BOOLEANS = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 _PAGE_BATCH = 200

@@ -21,7 +21,6 @@ from omoide.stores.redis import layout
 from omoide.stores.redis.connection import CommitWriter, RedisConnections
 from omoide.stores.redis.layout import (
     COMMIT_TICK,
-    SEPARATOR,
     Argument,
     EntryRow,
     NamespaceKeys,
@@ -427,8 +426,7 @@ class RedisTransaction(RedisSnapshot):
         changes.command("DEL", self.log_key(key))
         self._append_log(key, log)
         if document.rev == 1:
-            owner = f"{document.agent_id or ''}{SEPARATOR}{document.session_id or ''}"
-            changes.command("HSET", keys("owners"), field, owner)
+            changes.command("HSET", keys("owners"), field, layout.encode_owner(document))
             changes.command("ZADD", keys("kind", key[1]), "0", key[2])
             changes.command("SADD", keys("kinds"), key[1])
             changes.touch(DOCUMENTS_FIELD)

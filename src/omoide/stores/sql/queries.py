@@ -437,14 +437,15 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
 def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:
     """Return the tombstones of an id that are in the scope, oldest first."""
     cursor = db.execute(
-        "SELECT agent, session, project, rev, at, reason FROM tombstones"
+        "SELECT user_id, agent, session, project, rev, at, reason FROM tombstones"
         " WHERE namespace=? AND id=? ORDER BY rowid",
         (scope.namespace, id),
     )
     return [
         Version(id=id, rev=rev, at=at, reason=reason)
-        for agent, session, project, rev, at, reason in cursor
-        if scope.agent_id in (None, agent)
+        for user, agent, session, project, rev, at, reason in cursor
+        if scope.user_id in (None, user)
+        and scope.agent_id in (None, agent)
         and scope.session_id in (None, session)
         and scope.project_id in (None, project)
     ]

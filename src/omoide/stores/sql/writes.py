@@ -107,7 +107,8 @@ class WriteBatch:
             return known
         result = self._write(request, indexed)
         db.execute(
-            "INSERT INTO receipts VALUES (?,?,?,?,?,?,?) ON CONFLICT (namespace, key) DO UPDATE SET"
+            "INSERT INTO receipts (namespace, key, print, id, rev, outcome, at) VALUES (?,?,?,?,?,?,?)"
+            " ON CONFLICT (namespace, key) DO UPDATE SET"
             " print = excluded.print, id = excluded.id, rev = excluded.rev,"
             " outcome = excluded.outcome, at = excluded.at",
             (namespace, key, print_, result.entry.id, result.entry.rev, result.outcome, self._now),
@@ -412,11 +413,12 @@ def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[st
             (scope.namespace, id),
         )
         notices += [semantics.derived_entry_notice(other, id) for (other,) in cursor]
-    owner_condition = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
-    (documents,) = db.execute(
-        f"SELECT count(*) FROM documents WHERE namespace=?{owner_condition}",
-        (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
-    ).fetchone()
+    condition, parameters = "namespace=?", [scope.namespace]
+    for column, value in (("user_id", scope.user_id), ("agent", scope.agent_id)):
+        if value is not None:
+            condition += f" AND ({column} IS NULL OR {column}=?)"
+            parameters.append(value)
+    (documents,) = db.execute(f"SELECT count(*) FROM documents WHERE {condition}", parameters).fetchone()
     return semantics.remaining_copies(notices, documents)
 
 
@@ -452,10 +454,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     # The entry before its figures, as others do who note uses, so that no two wait for each other.
     db.execute("DELETE FROM entries WHERE no=?", (no,))
     db.execute("DELETE FROM access WHERE no=?", (no,))
-    db.execute(
-        rows.INSERT_TOMBSTONE,
-        (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
-    )
+    rows.insert_tombstone(db, entry, entry.id, entry.rev, now, reason)
     rows.log_change(db, entry, no, "erase", now)
     return _ErasedEntry(entry.id, versions, links, live != semantics.LIVE, sources)
 
@@ -478,15 +477,11 @@ def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEnt
 def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
     """Erase the documents of a scope; return their kinds and ids.
 
-    Documents belong to an agent and a session, not to a project.
+    Documents belong to a user, an agent and a session, not to a project.
     """
     if scope.project_id is not None:
         return []
-    condition, parameters = "namespace=?", [scope.namespace]
-    for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
-        if value is not None:
-            condition += f" AND {column}=?"
-            parameters.append(value)
+    condition, parameters = rows.document_condition(scope)
     found = db.execute(f"SELECT no, kind, id FROM documents WHERE {condition}", parameters).fetchall()
     db.execute(
         f"DELETE FROM leases WHERE (namespace, kind, id) IN"
@@ -537,10 +532,7 @@ def insert_missing_tombstones(
     added = []
     for id, entry in missing.items():
         if rows.find(db, namespace, id) is None and not rows.is_erased(db, namespace, id):
-            owner = (entry.agent_id, entry.session_id, entry.project_id)
-            db.execute(
-                rows.INSERT_TOMBSTONE, (namespace, id, *owner, 0, now, semantics.MISSING_PREMISE_REASON)
-            )
+            rows.insert_tombstone(db, entry, id, 0, now, semantics.MISSING_PREMISE_REASON)
             added.append(id)
     return added
 
