@@ -157,10 +157,23 @@ class Evidence(Value, frozen=True, kw_only=True):
         check_choice(self.kind, "kind", EVIDENCE_KINDS)
 
 
+MAX_KEY_LENGTH = 200
+
+
+def check_key(value: str, field: str = "key") -> str:
+    """Return a key, or raise `Invalid` unless it is 1 to 200 characters without control characters."""
+    if not value or len(value) > MAX_KEY_LENGTH:
+        raise Invalid(field, f"has {len(value)} characters", f"use 1 to {MAX_KEY_LENGTH}")
+    if ids.has_control_characters(value):
+        raise Invalid(field, "contains a control character", "use printable text")
+    return value
+
+
 class EntryOptions(TypedDict, total=False):
     """Optional fields of an entry that describe the memory itself."""
 
     id: str
+    key: str | None
     type: str | None
     confidence: float
     importance: float | None
@@ -201,6 +214,8 @@ class Entry(Record, frozen=True, kw_only=True):
     agent_id: Id
     session_id: Id | None = None
     content: Name
+    key: str | None = None
+    """Name of the slot that it fills, such as `home_city`; the next value under the key supersedes it."""
     metadata: MapField = EMPTY_MAP
     namespace: Id = DEFAULT_NAMESPACE
     user_id: Id | None = None
@@ -233,6 +248,8 @@ class Entry(Record, frozen=True, kw_only=True):
                 raise Invalid("type", f"is {self.type!r}", error.remedy) from error
         if self.source is not None:
             check_choice(self.source, "source", SOURCES)
+        if self.key is not None:
+            check_key(self.key)
         # Defaults need no check; entries are constructed for every row that a store reads.
         if self.confidence != 1.0:
             set_field(self, "confidence", check_unit(self.confidence, "confidence"))
@@ -279,6 +296,15 @@ class Entry(Record, frozen=True, kw_only=True):
             project_id=self.project_id,
         )
 
+    @property
+    def fills_slot(self) -> bool:
+        """True if it is the current value of its slot: it has a key, and nothing supersedes it."""
+        return self.key is not None and self.superseded_by is None
+
+    def shares_slot(self, other: Entry) -> bool:
+        """Return True if another entry has the same key in exactly the same scope."""
+        return self.key is not None and self.key == other.key and self.scope == other.scope
+
     def is_live(self, now: int) -> bool:
         """Return True if the entry is not superseded, stale or expired."""
         expired = self.expires_at is not None and self.expires_at <= now
@@ -316,6 +342,8 @@ class Filter(Record, frozen=True, kw_only=True):
     """Entries with all of these tags."""
     tags_any: TextsField = ()
     """Entries with at least one of these tags."""
+    key: str | None = None
+    """Entries with this key."""
     min_confidence: float = 0.0
     since: Millis | None = None
     """Earliest time; the time of an entry is `occurred_at`, or `created_at` if that is not set."""
@@ -331,6 +359,8 @@ class Filter(Record, frozen=True, kw_only=True):
                 check_memory_type(name)
             except NotFound as error:
                 raise Invalid("types", f"holds {name!r}", error.remedy) from error
+        if self.key is not None:
+            check_key(self.key)
         if self.min_confidence:
             set_field(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
         if self.since is not None and self.until is not None and self.since > self.until:
@@ -509,7 +539,10 @@ class WriteRequest(Record, frozen=True, kw_only=True):
     entry: Entry
     metadata: MapField = EMPTY_MAP
     expected_rev: Count | None = None
-    """Revision that the stored entry must have; 0 if it must not exist yet."""
+    """Revision that the stored entry must have; 0 if it must not exist yet.
+
+    For a new entry with a key it is the revision of the live value of the slot; 0 if there must be none.
+    """
     idempotency_key: Id | None = None
     """A repeated request with the same key returns the first receipt; stored for seven days."""
     dedupe: bool = False
@@ -533,7 +566,10 @@ class WriteResult(Record, frozen=True, kw_only=True):
     status: str = "ok"
     metadata: MapField = EMPTY_MAP
     outcome: str = "stored"
-    """`stored`, `unchanged`, `duplicate_of` (`entry` is the existing one), or `superseded` (another was)."""
+    """`stored`, `unchanged`, `duplicate_of` (`entry` is the existing one), or `superseded` (another was).
+
+    The id of the superseded entry is `metadata["superseded"]`.
+    """
     notices: TextsField = ()
 
     def _check(self) -> None:

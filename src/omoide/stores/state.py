@@ -163,6 +163,9 @@ class StoreState(StateReader, Protocol):
     def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
         """Return entries with the same content, ordered by their first write."""
 
+    def find_slot(self, entry: Entry) -> StoredEntry | None:
+        """Return the entry that fills the slot of another; None if the slot is empty."""
+
     def citing_ids(self, namespace: str, id: str) -> list[str]:
         """Return the ids of the entries of which any version names this one as evidence."""
 

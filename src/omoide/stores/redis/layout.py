@@ -3,8 +3,8 @@
 Every key of a namespace has the namespace in braces as its hash tag, so that a cluster keeps all of them in
 one slot and one script can change them. Keys of the store as a whole have a tag of their own.
 
-Schema 2 added the user as the last field of tombstones, documents and their owners; values of schema 1 end
-before it, and are decoded without a user.
+Schema 2 added `slots`, and a last field to tombstones, documents, their owners and receipts: the user, and
+what a write superseded. Values of schema 1 end before it, and are decoded without it.
 
 Each value that several writers may change begins with a stamp of sixteen digits, a new one after every
 change, so that a script can compare it with what was read.
@@ -43,6 +43,7 @@ KEY_TYPES = {
     "leases": "hash",
     "watch": "hash",
     "same": "hash",
+    "slots": "hash",
     "access": "hash",
     "used": "zset",
     "all": "zset",
@@ -64,11 +65,11 @@ KEY_TYPES = {
 
 `meta` counters; `rows` entries; `found` their index data; `past` their older versions; `all` live entries, by
 commit; `time` all entries, by time; `gone` entries that are no longer live, by commit; `expiry` live entries,
-by expiry; `same` ids by content; `on` dependents of an id; `links`, `ends` links, and links of an entry;
-`invalid` number of invalidating links; `stones` tombstones; `receipts`, `keys`, `kept` receipts by
-idempotency key, keys by entry, and keys by time; `access`, `used` count and time of uses; `docs`, `owners`,
-`doclog`, `kind`, `kinds`, `leases` documents; `log` changes; `watch` stamps of what is read together; `gate`
-lock; `done` last commit of a writer.
+by expiry; `same` ids by content; `slots` the id that fills each slot; `on` dependents of an id; `links`,
+`ends` links, and links of an entry; `invalid` number of invalidating links; `stones` tombstones; `receipts`,
+`keys`, `kept` receipts by idempotency key, keys by entry, and keys by time; `access`, `used` count and time
+of uses; `docs`, `owners`, `doclog`, `kind`, `kinds`, `leases` documents; `log` changes; `watch` stamps of
+what is read together; `gate` lock; `done` last commit of a writer.
 """
 
 
@@ -102,8 +103,14 @@ def is_valid_prefix(text: str) -> bool:
 
 
 def partitions_of(entry: Entry) -> list[str]:
-    """Return the partitions of the indexes that contain an entry: all, user, agent, session and project."""
-    own = (("u", entry.user_id), ("a", entry.agent_id), ("s", entry.session_id), ("p", entry.project_id))
+    """Return the partitions of the indexes that contain an entry: all, those of its owner, and of its key."""
+    own = (
+        ("u", entry.user_id),
+        ("a", entry.agent_id),
+        ("s", entry.session_id),
+        ("p", entry.project_id),
+        ("k", entry.key),
+    )
     return ["*", *(f"{letter}{id}" for letter, id in own if id is not None)]
 
 
@@ -114,6 +121,18 @@ def partition_for(scope: Scope) -> str:
         if id is not None:
             return f"{letter}{id}"
     return "*"
+
+
+def key_partition(key: str) -> str:
+    """Return the partition of the entries with a key."""
+    return f"k{key}"
+
+
+def slot_field(entry: Entry) -> bytes:
+    """Return the field of `slots` for the slot of an entry."""
+    return join_ids(
+        entry.agent_id, entry.user_id or "", entry.session_id or "", entry.project_id or "", entry.key or ""
+    )
 
 
 def watch_field(id: str) -> str:
@@ -241,17 +260,22 @@ def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes
 
 def decode_receipt(raw: bytes) -> Receipt:
     """Decode a value of `receipts`."""
-    fingerprint, outcome, at, stale, body = _unpack(raw[STAMP_LENGTH:])
+    fingerprint, outcome, at, stale, body, *superseded = _unpack(raw[STAMP_LENGTH:])
     entry = decode_entry(body)
     entry = semantics.replace_unchecked(entry, stale=True) if stale else entry
-    return fingerprint, semantics.write_result(WriteRequest(entry=entry), entry, outcome), at
+    request = WriteRequest(entry=entry)
+    return fingerprint, semantics.write_result(request, entry, outcome, next(iter(superseded), None)), at
 
 
 def encode_receipt(receipt: Receipt) -> list[bytes | int]:
     """Encode a value of `receipts`."""
     fingerprint, result, at = receipt
     entry = result.entry
-    return [COMMIT_TICK, pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry)])]
+    superseded = result.metadata.get("superseded")
+    return [
+        COMMIT_TICK,
+        pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry), superseded]),
+    ]
 
 
 def decode_document(raw: bytes, key: DocumentKey) -> Document:

@@ -159,6 +159,7 @@ def _lookup_commands(keys: NamespaceKeys, id: str, row: EntryRow) -> list[Comman
     return [
         ["HMGET", keys("past"), *(past or [b"-"])],
         ["HGET", keys("same"), semantics.content_key(entry)],
+        ["HGET", keys("slots"), layout.slot_field(entry)],
         *(["ZSCORE", keys("time", name), number + id.encode()] for name in partitions_of(entry)),
         *(["ZSCORE", keys("all", name), id] for name in partitions_of(entry)),
         *(["ZSCORE", keys("on", premise), id] for premise in sorted(semantics.premises(entry))),
@@ -167,11 +168,13 @@ def _lookup_commands(keys: NamespaceKeys, id: str, row: EntryRow) -> list[Comman
 
 def _check_indexes(id: str, row: EntryRow, replies: list[Any], horizon: int) -> Iterator[str]:
     entry = _entry_of(row)
-    past, same, *scores = replies
+    past, same, slot, *scores = replies
     if entry.rev > row.first_rev and None in past:
         yield f"entry {id!r}: a version is missing"
     if same is None or id not in same[layout.STAMP_LENGTH :].decode().split(SEPARATOR):
         yield f"entry {id!r}: it is not known by what it says"
+    if entry.fills_slot and (slot is None or slot[layout.STAMP_LENGTH :].decode() != id):
+        yield f"entry {id!r}: it is not the value of its key"
     count = len(partitions_of(entry))
     times, live, dependencies = scores[:count], scores[count : 2 * count], scores[2 * count :]
     if any(score is None or int(float(score)) != semantics.time_of(entry) for score in times):

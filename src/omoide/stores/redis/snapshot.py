@@ -302,6 +302,16 @@ class RedisSnapshot:
         ]
         return sorted(same, key=lambda stored: stored.number)
 
+    def find_slot(self, entry: Entry) -> StoredEntry | None:
+        field = layout.slot_field(entry)
+        (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("slots"), field]])
+        self.expect(entry.namespace, "slots", field, raw)
+        if raw is not None:
+            self.find(entry.namespace, raw[layout.STAMP_LENGTH :].decode())
+        # What this operation has changed so far decides, not what the server has.
+        holders = (stored for stored in self.entries.values() if stored.entry.shares_slot(entry))
+        return next((stored for stored in holders if stored.entry.fills_slot), None)
+
     def fetch_index_data(self, entry: Entry) -> IndexData:
         """Fetch the index data of one entry."""
         (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("found"), entry.id]])

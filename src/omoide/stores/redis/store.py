@@ -376,7 +376,8 @@ def _read_ids_by_time(
     snapshot: RedisSnapshot, query: Query, until: int, offset: int, count: int
 ) -> list[str]:
     scope, filter = query.scope, query.filter
-    keys, partition = snapshot.keys(scope.namespace), partition_for(scope)
+    keys = snapshot.keys(scope.namespace)
+    partition = partition_for(scope) if filter.key is None else layout.key_partition(filter.key)
     until = until if filter.until is None else min(until, filter.until)
     times = [str(until), str(filter.since or 0)]
     members, stamp = snapshot.fetch(

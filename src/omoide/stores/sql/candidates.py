@@ -292,6 +292,7 @@ def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: 
         condition += f" AND type IN ({','.join('?' * len(types))})"
         parameters.extend(types)
     for column, operator, value in (
+        ("key", "=", filter.key),
         ("confidence", ">=", filter.min_confidence or None),
         ("time", ">=", filter.since),
         ("time", "<=", filter.until),

@@ -47,12 +47,15 @@ ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
 _INSERT_TOMBSTONE = """INSERT INTO tombstones
     (namespace, id, user_id, agent, session, project, rev, at, reason) VALUES (?,?,?,?,?,?,?,?,?)"""
 
-_INSERT = """INSERT INTO entries (namespace, id, user_id, owner, session, project, type, live, time, expires,
-    confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
-_UPDATE = """UPDATE entries SET namespace=?, id=?, user_id=?, owner=?, session=?, project=?, type=?, live=?,
-    time=?, expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?, changed=?,
-    written=?, twin=?, body=?, features=? WHERE no=?"""
+_INSERT = """INSERT INTO entries (namespace, id, user_id, key, owner, session, project, type, live, time,
+    expires, confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
+_UPDATE = """UPDATE entries SET namespace=?, id=?, user_id=?, key=?, owner=?, session=?, project=?, type=?,
+    live=?, time=?, expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?,
+    changed=?, written=?, twin=?, body=?, features=? WHERE no=?"""
+_FIND_SLOT = """SELECT no, body, live FROM entries WHERE owner=? AND key=? AND coalesce(user_id, '')=?
+    AND coalesce(session, '')=? AND coalesce(project, '')=? AND key IS NOT NULL AND live IN (1, 2)"""
+"""One probe of the unique index of slots, whose expressions and condition these are; no id is empty."""
 _PUT_VECTOR = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
     ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given"""
 _PUT_CODED_VECTOR = """INSERT INTO vectors (key, pooled, given, code) VALUES (?,?,?,CAST(? AS BIT VARYING))
@@ -161,7 +164,7 @@ def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexDat
         else (message.thread, message.seq, message.role, message.speaker)
     )
     return (
-        entry.namespace, entry.id, entry.user_id, owner, entry.session_id, entry.project_id,
+        entry.namespace, entry.id, entry.user_id, entry.key, owner, entry.session_id, entry.project_id,
         semantics.type_of(entry),
         semantics.status_of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
         entry.importance, *message_columns, entry.rev, at, seq, semantics.content_key(entry),
@@ -266,6 +269,17 @@ def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
     """Return an entry and its number, or None."""
     row = db.execute(
         "SELECT no, body, live FROM entries WHERE namespace=? AND id=?", (namespace, id)
+    ).fetchone()
+    return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
+
+
+def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:
+    """Return the entry that fills the slot of another, and its number, or None if the slot is empty."""
+    owner = None if entry.key is None else owner_of(db, entry.namespace, entry.agent_id)
+    if owner is None:
+        return None
+    row = db.execute(
+        _FIND_SLOT, (owner, entry.key, entry.user_id or "", entry.session_id or "", entry.project_id or "")
     ).fetchone()
     return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
 
