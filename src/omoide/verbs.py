@@ -53,6 +53,7 @@ class FilterFields(TypedDict, total=False):
     types: Sequence[str]
     tags: Sequence[str]
     tags_any: Sequence[str]
+    key: str | None
     min_confidence: float
     since: int | None
     until: int | None
@@ -72,6 +73,10 @@ async def remember(
 
     A memory whose scope, type and content are already stored is not stored twice: the result then has the
     outcome `duplicate_of`. Pass an `id` to write a new revision instead, or `dedupe=False`.
+
+    With a `key` such as `home_city` the memory is the value of a slot of exactly this scope: it supersedes
+    the value before, and the result has the outcome `superseded`. `expected_rev` is then the revision of the
+    live value, 0 for none.
     """
     return await store.write(build_write_request(content, scope, {**options}))
 

@@ -36,6 +36,7 @@ class PageFields(TypedDict, total=False):
 
     type: str | None
     tag: str | None
+    key: str | None
     min_confidence: float
     since: int | None
     until: int | None

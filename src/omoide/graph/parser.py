@@ -354,6 +354,7 @@ class _MemoryReader(NodeReader):
 
     def _optional_fields(self) -> dict[str, Any]:
         return {
+            "key": self.text("key", OMOIDE),
             "rationale": self.text("rationale"),
             "importance": self.number("importance", float),
             "occurred_at": self.timestamp_ms("occurredAt"),

@@ -132,6 +132,8 @@ def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -
 def _optional_fields(entry: Entry) -> list[str]:
     """Return the properties that most memories do not have."""
     properties = []
+    if entry.key is not None:
+        properties.append(f"<{OMOIDE}key> {string_literal(entry.key)}")
     if entry.metadata:
         properties.append(f"<{JIDO}metadata> {string_literal(_json(codec.dump(entry.metadata)).decode())}")
     if entry.rationale is not None:

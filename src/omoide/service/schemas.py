@@ -31,6 +31,8 @@ class RememberResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str
     entry: Entry
+    superseded: str | None = None
+    """Id of the entry that it superseded."""
     notices: tuple[str, ...] = ()
 
     @property

@@ -669,7 +669,11 @@ class Session:
     # Long-term memory
 
     async def remember(self, content: str, **fields: Unpack[RememberOptions]) -> WriteResult:
-        """Write a memory of this session now; `fields` are those of `Entry`."""
+        """Write a memory of this session now; `fields` are those of `Entry`.
+
+        One with a `key` belongs to the scope of the agent's policy instead, so that its next value supersedes
+        it in later sessions, too.
+        """
         options = self._turn_options({})
         return await turn_memory.write(
             self.spec,
@@ -679,7 +683,7 @@ class Session:
             project_id=self._project_id,
             user_id=self._user_id,
             context=options.context,
-            include_session=True,
+            include_session=fields.get("key") is None,
             **fields,
         )
 

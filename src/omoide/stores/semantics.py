@@ -269,7 +269,9 @@ def decide_write(
     else:
         Conflict.check(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
     if existing is None:
-        return WriteDecision("stored", replace_unchecked(new, rev=1, stale=False))
+        # Revisions of a slot go on from value to value: a caller that read an older value conflicts.
+        rev = 1 if holder is None or not new.fills_slot else holder.rev + 1
+        return WriteDecision("stored", replace_unchecked(new, rev=rev, stale=False))
     # A memory is as old as its first version; being superseded or stale is no part of what a write says.
     same = replace_unchecked(
         new,

@@ -166,8 +166,8 @@ Rationale = Annotated[str, Meta(description="Why it is so, or why it was decided
 Key = Annotated[
     str,
     Meta(
-        description="A short name for what it is about, such as database. Two memories of one kind with the "
-        "same key and different content contradict each other."
+        description="A short name for something that has one value at a time, such as home_city. The next "
+        "memory with the same key takes the place of this one; empty for everything else."
     ),
 ]
 Tags = Annotated[
@@ -232,6 +232,7 @@ def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
     fields = {
         "id": entry.id,
         "content": entry.content,
+        "key": entry.key,
         "type": entry.type,
         "confidence": entry.confidence,
         "created_at": iso_time(entry.created_at),

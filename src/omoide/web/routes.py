@@ -328,13 +328,19 @@ async def remember(
     """Store a memory of an agent.
 
     With an `id`, the memory with that id gets a new revision. A repeated request with the same
-    `Idempotency-Key` is applied once; `If-Match` refuses the request if the memory has another revision.
+    `Idempotency-Key` is applied once; `If-Match` refuses the request if the memory has another revision. With
+    a `key`, it supersedes the value that the key had in exactly this scope; `If-Match` refers to that value.
     """
     fields = payload.to_kwargs()
     fields["expected_rev"] = expected_rev(request)
     fields["idempotency_key"] = idempotency_key(request)
     result = await verbs.remember(state.store, fields.pop("content"), memory_scope, **fields)
-    response = RememberResponse(outcome=result.outcome, entry=result.entry, notices=result.notices)
+    response = RememberResponse(
+        outcome=result.outcome,
+        entry=result.entry,
+        superseded=result.metadata.get("superseded"),
+        notices=result.notices,
+    )
     return JSONResponse(response, headers=etag(result.entry.rev))
 
 
@@ -356,6 +362,7 @@ async def entries(
     cursor: str | None = None,
     type: str | None = None,
     tag: str | None = None,
+    key: str | None = None,
     min_confidence: Annotated[float, QueryParameter(ge=0, le=1)] = 0.0,
     since: Timestamp = None,
     until: Timestamp = None,
@@ -366,6 +373,7 @@ async def entries(
     filter = Filter(
         types=() if type is None else (type,),
         tags=() if tag is None else (tag,),
+        key=key,
         min_confidence=min_confidence,
         since=since,
         until=until,

@@ -137,6 +137,10 @@ class WriteBatch:
                 entry, replaced = semantics.decide_import(entry, holder[1], self._now)
                 if replaced is not None:
                     self._replace(holder, entry)
+        return self._insert(entry, indexed)
+
+    def _insert(self, entry: Entry, indexed: IndexData) -> int:
+        """Insert a new entry, whose first revision here may be a later one; return its row number."""
         no = self._save(entry, None, indexed)
         if entry.rev != 1:
             self._db.execute("UPDATE entries SET first=? WHERE no=?", (entry.rev, no))
@@ -202,7 +206,7 @@ class WriteBatch:
     def _store(self, entry: Entry, existing: tuple[int, Entry] | None, indexed: IndexData) -> None:
         """Store a new entry or revision, and update what depends on it."""
         if existing is None:
-            self._propagate_new(entry, self._save(entry, None, indexed))
+            self._propagate_new(entry, self._insert(entry, indexed))
             return
         no, before = existing
         entry = semantics.replace_unchecked(entry, stale=before.stale)
