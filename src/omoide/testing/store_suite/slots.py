@@ -124,9 +124,10 @@ class SlotSuite(StoreFixtures):
         await write_entry(store, "Berlin!", id="a", key="city", expected_rev=1)
         with pytest.raises(Conflict):
             await write_entry(store, "Paris.", id="b", key="city", expected_rev=1)
-        assert (
-            await write_entry(store, "Paris.", id="b", key="city", expected_rev=2)
-        ).outcome == "superseded"
+        receipt = await write_entry(store, "Paris.", id="b", key="city", expected_rev=2)
+        assert (receipt.outcome, receipt.rev) == ("superseded", 3)
+        with pytest.raises(Conflict):
+            await write_entry(store, "Rome.", id="c", key="city", expected_rev=2)
         assert await values_of(store) == ["b"]
 
     async def test_an_expired_value_is_none(self, store: Store) -> None:
@@ -301,7 +302,7 @@ class SlotSuite(StoreFixtures):
         with pytest.raises(Conflict):
             await full.write_many([write_request("Oslo.", id="o", key="city"), bad])
         assert await values_of(full) == ["v3"]
-        assert (await entry_of(full, "v3")).rev == 1
+        assert (await entry_of(full, "v3")).rev == 3
 
     async def test_slots_are_imported_with_their_history(self, store: Store) -> None:
         """Entries of another store come as they are; what is imported fills its slot."""
