@@ -71,18 +71,25 @@ class JsonLinesStore:
             for other in self.entries.values():
                 if semantics.is_duplicate(other, given, now):
                     return WriteResult(request=request, entry=other, outcome="duplicate_of")
-        outcome, entry = semantics.decide_write(request, kept)
+        holder = next((other for other in self.entries.values() if fills_slot_of(other, given)), None)
+        outcome, entry = semantics.decide_write(request, kept, holder=holder, now=now)
         changed = [entry] if outcome == "stored" else []
+        replaced = semantics.replaced_value(entry, holder) if changed else None
+        if replaced is not None:
+            changed.append(semantics.as_replaced(replaced, entry, now))
         if request.supersedes is not None:
             agent = Scope(namespace=given.namespace, agent_id=given.agent_id)
             found = self.entries.get((given.namespace, request.supersedes))
             old = semantics.require_in_scope(found, agent, request.supersedes)
-            changed.append(semantics.as_superseded(old, entry, None, now))
-            outcome = "superseded"
+            if old != replaced:
+                changed.append(semantics.as_superseded(old, entry, None, now))
+        superseded = semantics.superseded_id(request, replaced)
         with self.path.open("ab") as file:
             file.write(b"".join(one.to_json() + b"\n" for one in changed))
         for one in changed:
             self._hold(one)
+        if superseded is not None:
+            return semantics.write_result(request, entry, "superseded", superseded)
         return WriteResult(request=request, entry=entry, outcome=outcome)
 
     def _hold(self, entry: Entry) -> None:
@@ -90,6 +97,11 @@ class JsonLinesStore:
         if entry.superseded_by is None:
             self.entries.pop(key, None)  # what was written last is the newest
         self.entries[key] = entry
+
+
+def fills_slot_of(other: Entry, entry: Entry) -> bool:
+    """Whether an entry is the current value of the key of another."""
+    return other.fills_slot and other.shares_slot(entry)
 
 
 def hit(common: list[str], entry: Entry, rank: int) -> Hit:

@@ -55,6 +55,7 @@ class WriteOptions(verbs.RememberOptions, total=False):
     store: Store | None
     session_id: str | None
     project_id: str | None
+    user_id: str | None
     context: Mapping[str, Any]
     include_session: bool
     memory_store: Store | None
@@ -164,8 +165,8 @@ def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> Wri
     Args:
         spec: the agent.
         content: the text of the memory.
-        options: `store`, which is required, `session_id`, `project_id`, `context`, and further fields of
-            `Entry` and `WriteRequest`.
+        options: `store`, which is required, `session_id`, `project_id`, `user_id`, `context`, and further
+            fields of `Entry` and `WriteRequest`.
 
     Raises:
         MissingStore: no store is given.

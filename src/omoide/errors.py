@@ -17,7 +17,7 @@ OmoideError
 │   ├── Refused                           content that a write hook refuses
 │   ├── EmbedderChanged                   a store whose vectors come from another embedder
 │   ├── MissingStore                      memory is requested without a store
-│   ├── MissingScope                      memory of a session or project is requested without its id
+│   ├── MissingScope                      memory of a session, project or user is requested without its id
 │   ├── MissingNamespace                  the namespace comes from the context, which lacks it
 │   ├── OverBudget                        an input that does not fit into the context window
 │   ├── InvalidQuery                      SPARQL that is invalid or not allowed
@@ -251,7 +251,7 @@ class MissingStore(Invalid):
 
 
 class MissingScope(Invalid):
-    """Memory of a session or a project is requested without its id."""
+    """Memory of a session, a project or a user is requested without its id."""
 
     def __init__(self, scope: str) -> None:
         super().__init__(

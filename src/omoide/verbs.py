@@ -54,6 +54,7 @@ class FilterFields(TypedDict, total=False):
     types: Sequence[str]
     tags: Sequence[str]
     tags_any: Sequence[str]
+    key: str | None
     min_confidence: float
     since: clock.Time | None
     until: clock.Time | None
@@ -73,6 +74,10 @@ async def remember(
 
     A memory whose scope, type and content are already stored is not stored twice: the result then has the
     outcome `duplicate_of`. Pass an `id` to write a new revision instead, or `dedupe=False`.
+
+    With a `key` such as `home_city` the memory is the value of a slot of exactly this scope: it supersedes
+    the value before, and the result has the outcome `superseded`. `expected_rev` is then the revision of the
+    live value, 0 for none.
     """
     return await store.write(build_write_request(content, scope, {**options}))
 
@@ -132,6 +137,7 @@ def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> 
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
+        user_id=scope.user_id,
         namespace=scope.namespace,
         content=content,
         **options,

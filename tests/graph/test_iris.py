@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 from tests.support.graph_memories import ids, texts
 
+from omoide.core.entry import Scope
 from omoide.graph import vocabulary
 from omoide.ids import check
 
@@ -51,14 +52,16 @@ def test_different_ids_have_different_iris(one: str, other: str) -> None:
     assert (vocabulary.memory_iri(one) == vocabulary.memory_iri(other)) == (one == other)
 
 
-@given(ids, ids, st.none() | ids, st.none() | ids)
+@given(ids, ids, st.none() | ids, st.none() | ids, st.none() | ids)
 def test_a_graph_knows_its_owner(
-    namespace: str, agent: str, session: str | None, project: str | None
+    namespace: str, agent: str, session: str | None, project: str | None, user: str | None
 ) -> None:
-    """Namespace, agent, session and project come back from the name of their graph."""
-    graph = vocabulary.graph_iri(namespace, agent, session, project)
+    """Namespace, agent, session, project and user come back from the name of their graph."""
+    graph = vocabulary.graph_iri(namespace, agent, session, project, user)
     assert NamedNode(graph).value == graph
-    assert vocabulary.owner_of(graph) == (namespace, agent, session, project)
+    assert vocabulary.owner_of(graph) == Scope(
+        namespace=namespace, user_id=user, agent_id=agent, session_id=session, project_id=project
+    )
     assert graph.startswith(vocabulary.namespace_prefix(namespace))
 
 

@@ -18,6 +18,7 @@ from omoide.graph.vocabulary import (
     FACETS,
     JIDO,
     LEVELS,
+    OMOIDE,
     ONTOLOGY_GRAPH,
     OWL,
     RDF,
@@ -141,7 +142,8 @@ def instances(triples: Triples, kind: str) -> set[str]:
 
 
 def values(triples: Triples, name: str, predicate: str) -> list[str]:
-    return sorted(local(o) for s, p, o in triples if s == JIDO + name and p == predicate)
+    subject = name if ":" in name else JIDO + name
+    return sorted(local(o) for s, p, o in triples if s == subject and p == predicate)
 
 
 def properties(triples: Triples, kind: str) -> set[str]:
@@ -262,6 +264,7 @@ def test_the_words_that_nobody_had_declared_are_declared(read: Callable[[str], T
     """What queries use beyond the ten modules is declared beside them, and nothing is declared twice."""
     own = read(ontology.OWN)
     figures = {"confidence MemoryItem>double", "accessCount MemoryItem>integer"}
+    figures |= {f"{OMOIDE}{name} MemoryItem>string" for name in ("ofUser", "key")}
     assert {*figures, "lastAccessed MemoryItem>dateTime"} <= properties(own, "DatatypeProperty")
     assert instances(own, "NamedIndividual") == {"DeletedMarker"}
     jido = all_triples(read)

@@ -234,7 +234,13 @@ async def test_signals_say_what_happened(store: Any) -> None:
     assert first.run is not None
     assert done.run is not None
     old, new = first.run.promoted[0].id, done.run.promoted[0].id
-    whose = {"namespace": "default", "agent_id": "ada", "session_id": "s1", "project_id": "shop"}
+    whose = {
+        "namespace": "default",
+        "user_id": None,
+        "agent_id": "ada",
+        "session_id": "s1",
+        "project_id": "shop",
+    }
     run = done.run.id
     assert [(one.type, dict(one.data)) for one in done.signals] == [
         ("memory.stored", {**whose, "id": new, "type": "fact", "run": run}),

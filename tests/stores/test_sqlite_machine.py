@@ -26,6 +26,8 @@ IDS = ("a", "b", "c", "A", "á", "x'; --")
 AGENTS = ("ada", "bob")
 SESSIONS = (None, "s1", "s2")
 PROJECTS = (None, "p")
+USERS = (None, None, None, "u")
+SLOT_KEYS = ("city", "home")
 NAMESPACES = ("default", "other")
 WORDS = (
     "tea",
@@ -56,6 +58,7 @@ scopes = st.builds(
     agent_id=st.sampled_from([None, *AGENTS]),
     session_id=st.sampled_from([None, None, "s1", "s2"]),
     project_id=st.sampled_from([None, None, "p"]),
+    user_id=st.sampled_from(USERS),
 )
 wide = st.sampled_from([Scope(namespace=name) for name in NAMESPACES]) | scopes
 owners = st.builds(
@@ -64,12 +67,14 @@ owners = st.builds(
     agent_id=st.sampled_from(AGENTS),
     session_id=st.sampled_from(SESSIONS),
     project_id=st.sampled_from(PROJECTS),
+    user_id=st.sampled_from(USERS),
 )
 filters = st.builds(
     Filter,
     types=st.lists(st.sampled_from(["fact", "decision", "error", "memory_item"]), max_size=2),
     tags=st.lists(st.just("x"), max_size=1),
     tags_any=tags,
+    key=st.none() | st.none() | st.sampled_from(SLOT_KEYS),
     min_confidence=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
     since=st.none() | times,
     include_superseded=st.booleans(),
@@ -82,6 +87,7 @@ evidence = st.just(({"kind": "message", "ref": "t1:3"},)) | st.lists(
 said = st.fixed_dictionaries(
     {"content": texts, "type": st.sampled_from(TYPES), "tags": tags},
     optional={
+        "key": st.sampled_from(SLOT_KEYS),
         "confidence": st.sampled_from([0.3, 0.5, 0.79]),
         "importance": st.sampled_from([0.0, 1.0]),
         "occurred_at": times,
@@ -99,9 +105,14 @@ bodies = st.none() | st.dictionaries(st.sampled_from(["turns", "n"]), st.integer
 
 
 def home(id: str) -> Scope:
-    """The scope in which an id is mostly used, so that most writes meet what is there."""
-    at = IDS.index(id)
-    return Scope(agent_id=AGENTS[at % 2], session_id=SESSIONS[at % 3], project_id=PROJECTS[at // 3])
+    """The scope in which an id is mostly used, so that most writes meet what is there; two ids share one."""
+    at = IDS.index(id) // 2
+    return Scope(
+        agent_id=AGENTS[at % 2],
+        session_id=SESSIONS[at % 3],
+        project_id=PROJECTS[at // 2],
+        user_id=USERS[-1] if at == 1 else None,
+    )
 
 
 def plain(result: Any) -> Any:
@@ -351,6 +362,7 @@ class StoreMachine(RuleBasedStateMachine):
             kind="session",
             id=id,
             namespace=at.namespace,
+            user_id=at.user_id,
             agent_id=at.agent_id,
             session_id=at.session_id,
             body=body,
@@ -380,6 +392,7 @@ class StoreMachine(RuleBasedStateMachine):
         for name in NAMESPACES if hasattr(self, "files") else ():
             self.both("list_entries", Scope(namespace=name))
             self.check_truth(name)
+            self.check_slots(name)
             self.recall(Scope(namespace=name), WORDS[self.turn % len(WORDS)], 20, Filter())
 
     def check_truth(self, name: str) -> None:
@@ -387,6 +400,11 @@ class StoreMachine(RuleBasedStateMachine):
         marked = {entry.id for entry in whole.entries if entry.stale}
         gone = {id for id in IDS if self.is_erased(id, name)}
         assert marked == naively_stale(whole.entries, whole.links, gone)
+
+    def check_slots(self, name: str) -> None:
+        """Each slot has one value at most."""
+        filled = [entry for entry in self.reference.list_entries(Scope(namespace=name)) if entry.fills_slot]
+        assert len({(entry.scope, entry.key) for entry in filled}) == len(filled)
 
     def is_erased(self, id: str, name: str) -> bool:
         """Whether there is only a tombstone: it was erased here, or left behind where entries came from."""

@@ -32,10 +32,15 @@ class ListStore:
         kept = self.find(given.namespace, given.id)
         if request.dedupe and kept is None:
             for twin in self.kept:
-                same = (twin.scope, twin.content, twin.type) == (given.scope, given.content, given.type)
+                same = (twin.scope, twin.key) == (given.scope, given.key)
+                same = same and (twin.content, twin.type) == (given.content, given.type)
                 if same and twin.is_live(now):
                     return WriteResult(request=request, entry=twin, outcome="duplicate_of")
-        outcome, entry = semantics.decide_write(request, kept)
+        slots = (other for other in self.kept if other.fills_slot and other.shares_slot(given))
+        holder = next(slots, None)
+        outcome, entry = semantics.decide_write(request, kept, holder=holder, now=now)
+        if outcome == "duplicate_of":
+            return WriteResult(request=request, entry=entry, outcome=outcome)
         old = None
         if request.supersedes is not None:
             owner = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
@@ -45,10 +50,17 @@ class ListStore:
         if outcome == "stored":
             self.kept = [other for other in self.kept if other != kept] + [entry]
         if old is not None:
-            place = self.kept.index(old)
-            self.kept[place] = semantics.as_superseded(old, entry, None, now)
-            outcome = "superseded"
+            self._replace(old, semantics.as_superseded(old, entry, None, now))
+        replaced = semantics.replaced_value(entry, holder) if outcome == "stored" else None
+        if replaced is not None and replaced != old:
+            self._replace(replaced, semantics.as_replaced(replaced, entry, now))
+        superseded = semantics.superseded_id(request, replaced)
+        if superseded is not None:
+            return semantics.write_result(request, entry, "superseded", superseded)
         return WriteResult(request=request, entry=entry, outcome=outcome)
+
+    def _replace(self, old: Entry, new: Entry) -> None:
+        self.kept[self.kept.index(old)] = new
 
     async def recall(self, request: RecallRequest) -> RecallResult:
         scope = request.effective_scope()

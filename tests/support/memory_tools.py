@@ -45,7 +45,8 @@ async def call_error(store: Any, tool: str, /, params: dict[str, Any] | None = N
 
 async def remember_entry(store: Any, content: str, /, **params: Any) -> Entry:
     """Remember something with the tool in a turn of its own, and return the stored memory."""
-    options = {name: params.pop(name) for name in ("session_id", "project_id", "spec") if name in params}
+    own = ("session_id", "project_id", "user_id", "spec")
+    options = {name: params.pop(name) for name in own if name in params}
     answer = await call_tool(store, "remember", {"content": content, **params}, **options)
     found: Entry = await store.get(answer["memory_id"], Scope())
     return found

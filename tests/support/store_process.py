@@ -193,6 +193,16 @@ def erase(path: str, id: str) -> None:
     print(*recall_ids(store, "tea"), flush=True)  # noqa: T201
 
 
+def value(path: str, name: str, count: str) -> None:
+    """Open a store, wait for a line, and write values of one key."""
+    store = open_at(path)
+    print("ready", flush=True)  # noqa: T201
+    sys.stdin.readline()
+    for n in range(int(count)):
+        keep(store, f"Value {name} {n}.", id=f"v{name}-{n}", key="city")
+    store.close()
+
+
 def forget(path: str, id: str) -> None:
     """Forget an entry."""
     store = open_at(path)
@@ -240,5 +250,5 @@ def fork(path: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [live, mix, erase, forget, fill, protected, fork]
+    jobs: list[Callable[..., None]] = [live, mix, erase, value, forget, fill, protected, fork]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

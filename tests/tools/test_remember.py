@@ -21,7 +21,7 @@ from tests.support.memory_tools import (
 from tests.support.sessions import WatchedStore
 from tests.support.turns import Spy, Talker, tool_calls
 
-from omoide import Scope, thread
+from omoide import Scope, remember, thread
 from omoide.core import MEMORY_TYPES
 from omoide.errors import StoreFailed
 from omoide.longterm import provenance
@@ -221,8 +221,9 @@ async def test_a_small_store_is_enough_to_remember() -> None:
 
 
 async def test_a_contradiction_is_kept_linked_and_told(store: Any) -> None:
-    """Leniently, both memories stay, related to each other, and the model learns of it."""
-    first = await remember_entry(store, "Use Postgres.", type="decision", key="database", project_id="shop")
+    """Values of one key in two slots of a project both stay, related, and the model learns of it."""
+    own = Scope(agent_id="ada", session_id="earlier", project_id="shop")
+    first = (await remember(store, "Use Postgres.", own, type="decision", key="database")).entry
     answer = await call_tool(
         store,
         "remember",
@@ -235,6 +236,29 @@ async def test_a_contradiction_is_kept_linked_and_told(store: Any) -> None:
     assert (link.relation, {link.source, link.target}) == ("contradicts", {first.id, answer["memory_id"]})
 
 
+async def test_the_next_value_of_a_key_replaces_the_one_before(store: Any) -> None:
+    """In a later session, too, of the same user and project; the one before stays in the history."""
+    first = await remember_entry(store, "Alex lives in Berlin.", key="home_city", session_id="one")
+    answer = await call_tool(
+        store, "remember", {"content": "Alex lives in Paris.", "key": " home_city "}, session_id="two"
+    )
+    assert answer["replaced"] == first.id
+    assert "contradicts" not in answer
+    assert (first.key, first.session_id, first.evidence[0].kind) == ("home_city", None, "message")
+    assert (await store.get(first.id, ADA)).superseded_by == answer["memory_id"]
+    (found,) = (await call_tool(store, "recall", {"query": "Where does Alex live?"}))["memories"]
+    assert (found["content"], found["key"]) == ("Alex lives in Paris.", "home_city")
+
+
+async def test_a_key_belongs_to_the_session_where_memory_does(store: Any) -> None:
+    """With a policy of scope `session`, two sessions keep values of their own."""
+    spec = a_spec(memory={"scope": "session"})
+    for session in ("one", "two"):
+        kept = await remember_entry(store, f"In {session}.", key="topic", session_id=session, spec=spec)
+        assert (kept.session_id, kept.superseded_by) == (session, None)
+    assert len([entry for entry in await store.list_entries(ADA) if entry.superseded_by is None]) == 2
+
+
 async def test_strict_tools_refuse_what_contradicts_or_is_incomplete(store: Any) -> None:
     """Strictly, decisions need their rationale and project, and contradictions are not kept."""
     spec = a_spec(memory_tools(strict=True))
@@ -244,10 +268,14 @@ async def test_strict_tools_refuse_what_contradicts_or_is_incomplete(store: Any)
     assert "lacks rationale" in await call_error(store, "remember", bare, **where)
     assert "lacks project_id" in await call_error(store, "remember", decision, spec=spec, session_id="conv")
     assert await store.list_entries(Scope()) == []
-    kept = await call_tool(store, "remember", decision, **where)
-    other = {**decision, "content": "Use MySQL."}
-    assert f"contradicts '{kept['memory_id']}'" in await call_error(store, "remember", other, **where)
+    own = Scope(agent_id="ada", session_id="earlier", project_id="shop")
+    kept = (await remember(store, "Use MySQL.", own, type="decision", key="database")).id
+    assert f"contradicts '{kept}'" in await call_error(store, "remember", decision, **where)
     assert len(await store.list_entries(Scope())) == 1
+    await store.supersede(kept, ADA)
+    first = await call_tool(store, "remember", decision, **where)
+    second = await call_tool(store, "remember", {**decision, "content": "Use Oracle."}, **where)
+    assert second["replaced"] == first["memory_id"]  # the next value is no contradiction
     task = await call_tool(store, "remember", {"content": "Set up Postgres.", "type": "task"}, **where)
     assert (await store.get(task["memory_id"], ADA)).metadata["assigned_to"] == "ada"
 
@@ -270,3 +298,18 @@ async def test_words_and_figures_come_back_as_they_went_in(
         assert json.loads(answer)["remembered"]
         (found,) = (await call_tool(store, "recall", {"min_confidence": 0}))["memories"]
         assert (found["content"], found["type"], found["confidence"]) == (content.strip(), type, confidence)
+
+
+async def test_a_turn_of_a_user_remembers_for_that_user_alone(store: Any) -> None:
+    """What is remembered in the turn of one user is in no turn of another, whatever the reach."""
+    tools = memory_tools(reach="user")
+    for reach in (tools, memory_tools()):
+        spec = a_spec(reach)
+        kept = await remember_entry(store, "Ann likes tea.", key="drink", user_id="ann", spec=spec)
+        assert kept.user_id == "ann"
+        asked = {"query": "Who likes tea?", "min_confidence": 0}
+        assert (await call_tool(store, "recall", asked, user_id="ann", spec=spec))["count"] == 1
+        assert (await call_tool(store, "recall", asked, user_id="bob", spec=spec))["count"] == 0
+        stolen = {"memory_id": kept.id}
+        assert "does not exist" in await call_error(store, "forget", stolen, user_id="bob", spec=spec)
+    assert "user_id" in await call_error(store, "recall", {"query": "x"}, spec=a_spec(tools))

@@ -164,7 +164,14 @@ async def find_session(ctx: CommandContext, store: AsyncStore, spec: AgentSpec) 
         return None
     project_id = None if project.origin in (REPOSITORY, "default") else project.value
     try:
-        return await Session.load(id, spec, store=store, project_id=project_id, **turn_options(ctx, spec))
+        return await Session.load(
+            id,
+            spec,
+            store=store,
+            user_id=ctx.settings.user.value,
+            project_id=project_id,
+            **turn_options(ctx, spec),
+        )
     except NotFound:
         return None
 
@@ -275,6 +282,7 @@ async def _preview(
         message,
         store=store,
         session_id=ctx.settings.session.value or ids.new("sess_"),  # as a new session would get
+        user_id=ctx.settings.user.value,
         project_id=ctx.settings.project.value,
         **turn_options(ctx, spec),
     )
@@ -349,8 +357,14 @@ async def _open_session(ctx: CommandContext, store: AsyncStore, spec: AgentSpec,
     id = ctx.settings.session.value
     if must_exist:
         raise session_not_found(str(id))
-    project = ctx.settings.project.value
-    return await Session.start(spec, id, store=store, project_id=project, **turn_options(ctx, spec))
+    return await Session.start(
+        spec,
+        id,
+        store=store,
+        user_id=ctx.settings.user.value,
+        project_id=ctx.settings.project.value,
+        **turn_options(ctx, spec),
+    )
 
 
 def _greet(ctx: CommandContext, session: Session, *, interactive: bool) -> None:

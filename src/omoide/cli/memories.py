@@ -51,7 +51,10 @@ _MAX_LISTED = 20
 )
 @click.argument("ids", nargs=-1, metavar="[ID]…")
 @click.option(
-    "--all", "everything", is_flag=True, help="Everything in the namespace, agent, project and session."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Everything in the namespace, user, agent, project and session.",
 )
 @click.option("--reason", help="Why; it stays with the id.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
@@ -125,7 +128,7 @@ def _erase_each(
 def _scope_text(ctx: CommandContext) -> str:
     """Return the scope as text, marking a project that was inferred from the repository."""
     parts = []
-    for name in ("namespace", "agent", "project", "session"):
+    for name in ("namespace", "user", "agent", "project", "session"):
         setting = getattr(ctx.settings, name)
         if setting.value is not None:
             mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
@@ -179,6 +182,7 @@ def filter_options(function: Any) -> Any:
         click.option("--min-confidence", type=float, metavar="X", help="How sure they are at least."),
         click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
         click.option("--since", metavar="WHEN", help="Not before: a date, a time, or 7d for a week ago."),
+        click.option("--key", metavar="KEY", help="With this key."),
         click.option("--tag", "tags", multiple=True, help="With this tag; repeated: with all of them."),
         types_option,
     ):
@@ -194,6 +198,7 @@ def build_filter(options: dict[str, Any], **more: Any) -> Filter:
     return Filter(
         types=options.pop("types"),
         tags=options.pop("tags"),
+        key=options.pop("key"),
         min_confidence=0.0 if min_confidence is None else min_confidence,
         since=None if since is None else shell.parse_past_time(since, now, "--since"),
         until=None if until is None else shell.parse_end_time(until, now, "--until"),
@@ -346,6 +351,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
     return {
         "id": entry.id,
         "content": entry.content,
+        "key": entry.key or "",
         "type": entry.type or "",
         "confidence": f"{entry.confidence:g}",
         "importance": "" if entry.importance is None else f"{entry.importance:g}",
@@ -353,6 +359,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
         "tags": ", ".join(entry.tags),
         "rationale": entry.rationale or "",
         "namespace": entry.namespace,
+        "user": entry.user_id or "",
         "agent": entry.agent_id,
         "project": entry.project_id or "",
         "session": entry.session_id or "",
@@ -376,6 +383,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
     'omoide remember "User prefers the name Alex." --type fact --confidence 0.9',
     "git log -1 --format=%B | omoide remember - --type decision --tag release",
     'omoide remember "The staging server is down." --expires 2h',
+    'omoide remember "I live in Paris." --key home_city',
 )
 @click.argument("text")
 @click.option(
@@ -388,6 +396,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
 @click.option("--rationale", help="Why it is so.")
 @click.option("--at", metavar="WHEN", help="When it happened: a date, a time, or 2d for two days ago.")
 @click.option("--expires", metavar="WHEN", help="When it ends: a date, a time, or 7d for in a week.")
+@click.option("--key", metavar="KEY", help="Its key, such as home_city; it replaces the value before.")
 @click.option("--supersedes", metavar="ID", help="The memory that it replaces.")
 @click.option("--id", help="Its id; a stored one with that id gets a new revision.")
 @click.option("--expected-rev", type=COUNT, metavar="N", help="The revision stored now; 0 for none.")
@@ -409,7 +418,12 @@ def remember_command(
     with ctx.open_store(create=True, load_embedder=True) as store:
         receipt = blocking.remember(store, content, ctx.scope, tags=tags, **fields)
     ctx.print_result(
-        {"outcome": receipt.outcome, "entry": receipt.entry, "notices": receipt.notices},
+        {
+            "outcome": receipt.outcome,
+            "entry": receipt.entry,
+            "superseded": receipt.metadata.get("superseded"),
+            "notices": receipt.notices,
+        },
         lambda: click.echo(f"{receipt.entry.id}  {receipt.outcome}, rev {receipt.entry.rev}"),
     )
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
 
 
-REACHES = ("session", "project", "agent")
+REACHES = ("session", "project", "user", "agent")
 
 
 @command("promote", "omoide promote conv-1", "omoide promote conv-1 --threshold 0.5 --apply")
@@ -173,6 +173,7 @@ def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
 _SUMMARY_FIELDS = (
     "session_id",
     "agent_id",
+    "user_id",
     "project_id",
     "status",
     "turns",
@@ -199,13 +200,15 @@ def sessions_command(context: click.Context) -> Any:
 def list_command(ctx: CommandContext) -> int:
     """List the sessions of the namespace, the one that was used last first.
 
-    Those of all agents and projects, unless one is named.
+    Those of all users, agents and projects, unless one is named.
     """
     from omoide.sessions.storage import sessions
 
     agent, project = _explicit_value(ctx.settings.agent), _explicit_value(ctx.settings.project)
     with ctx.open_store() as store:
-        stored = run_async(sessions, store, agent_id=agent, namespace=ctx.scope.namespace)
+        stored = run_async(
+            sessions, store, agent_id=agent, user_id=ctx.scope.user_id, namespace=ctx.scope.namespace
+        )
     headers = [header for header in stored if project in (None, header.project_id)]
     headers.sort(key=lambda header: header.updated_at, reverse=True)
 

@@ -56,7 +56,7 @@ INTERRUPTED = 130
 
 REPOSITORY = "repository"
 """Origin of a project that was found as the repository around the working directory."""
-SETTING_NAMES = ("store", "embedder", "namespace", "agent", "project", "session")
+SETTING_NAMES = ("store", "embedder", "namespace", "user", "agent", "project", "session")
 
 _SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
 """A value that begins so is a server's URL even if its slashes are missing, and never a file name."""
@@ -64,6 +64,7 @@ _SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
 _OPTIONS = {
     "store": ("URL", "The store: a URL or the path of its file."),
     "namespace": ("NAME", "The namespace."),
+    "user": ("ID", "The user whose memory it is; usually any."),
     "agent": ("ID", "The agent whose memory it is; '' for any."),
     "project": ("ID", "The project; '' for any. Usually the repository you are in."),
     "session": ("ID", "The session; usually any."),
@@ -109,6 +110,7 @@ class CliSettings(NamedTuple):
     store: CliSetting
     embedder: CliSetting
     namespace: CliSetting
+    user: CliSetting
     agent: CliSetting
     project: CliSetting
     session: CliSetting
@@ -118,6 +120,7 @@ class CliSettings(NamedTuple):
         """Scope that commands use."""
         return Scope(
             namespace=self.namespace.value or DEFAULT_NAMESPACE,
+            user_id=self.user.value,
             agent_id=self.agent.value,
             project_id=self.project.value,
             session_id=self.session.value,
@@ -141,6 +144,7 @@ def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str],
         "store": CliSetting(store_url(str(_data_folder(environment) / "memory.db")), "default"),
         "embedder": CliSetting("auto", "default"),
         "namespace": CliSetting(DEFAULT_NAMESPACE, "default"),
+        "user": CliSetting(None, "default"),
         "agent": CliSetting("default", "default"),
         "project": _project_setting(folder),
         "session": CliSetting(None, "default"),

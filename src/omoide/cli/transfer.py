@@ -69,7 +69,7 @@ def copy_command(
     """
     from omoide.service.transfer import check_namespaces, copy
 
-    for name in ("agent", "project", "session"):
+    for name in ("user", "agent", "project", "session"):
         if getattr(ctx.settings, name).origin == f"--{name}":
             raise Invalid(f"--{name}", "is given", "leave it out: whole namespaces are copied")
     namespaces = _selected_namespaces(ctx, named)
@@ -180,7 +180,8 @@ def import_command(ctx: CommandContext, file: Path, format: str | None, thread: 
     """Take over the memories of FILE, or what was said in a chat, all of it or nothing.
 
     What the store has already is left as it is, so doing it twice does no harm. Memories that do not say
-    whose they are become those of the agent, project and session that are meant; others have to be theirs.
+    whose they are become those of the user, agent, project and session that are meant; others have to be
+    theirs.
     """
     if not file.exists():
         raise NotFound("file", str(file), "check the path")

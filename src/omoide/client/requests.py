@@ -38,6 +38,7 @@ class PageFields(TypedDict, total=False):
 
     type: str | None
     tag: str | None
+    key: str | None
     min_confidence: float
     since: clock.Time | None
     until: clock.Time | None

@@ -3,8 +3,9 @@
 An `Entry` is one durable memory. Its type is one of the 25 types of the Jido ontology; the root,
 `memory_item`, is the type of an untyped memory.
 
-Every operation on a store, by id too, takes a `Scope`. Each field that is set narrows it: an entry is inside
-if its namespace and every other field set are equal to the scope's.
+Every operation on a store, by id too, takes a `Scope`: namespace (tenant), user, agent and session, with the
+project beside them. Each field that is set narrows it: an entry is inside if its namespace and every other
+field set are equal to the scope's. A field that is None is left open.
 """
 
 from __future__ import annotations
@@ -110,12 +111,14 @@ class Scope(Record, frozen=True, kw_only=True):
     session_id: Id | None = None
     project_id: Id | None = None
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
 
     def contains(self, entry: Any) -> bool:
         """Return True if an entry, or any other value with the fields of a scope, is inside."""
         return (
             entry.namespace == self.namespace
-            and self.agent_id in (None, entry.agent_id)  # None does not narrow the scope
+            and self.user_id in (None, entry.user_id)  # None does not narrow the scope
+            and self.agent_id in (None, entry.agent_id)
             and self.session_id in (None, entry.session_id)
             and self.project_id in (None, entry.project_id)
         )
@@ -160,10 +163,23 @@ class Evidence(Value, frozen=True, kw_only=True):
         check_choice(self.kind, "kind", EVIDENCE_KINDS)
 
 
+MAX_KEY_LENGTH = 200
+
+
+def check_key(value: str, field: str = "key") -> str:
+    """Return a key, or raise `Invalid` unless it is 1 to 200 characters without control characters."""
+    if not value or len(value) > MAX_KEY_LENGTH:
+        raise Invalid(field, f"has {len(value)} characters", f"use 1 to {MAX_KEY_LENGTH}")
+    if ids.has_control_characters(value):
+        raise Invalid(field, "contains a control character", "use printable text")
+    return value
+
+
 class EntryOptions(TypedDict, total=False):
     """Optional fields of an entry that describe the memory itself."""
 
     id: str
+    key: str | None
     type: str | None
     confidence: float
     importance: float | None
@@ -182,6 +198,7 @@ class EntryFields(EntryOptions, total=False):
     agent_id: str
     session_id: str | None
     project_id: str | None
+    user_id: str | None
     namespace: str
     content: str
     message: MessageRef | Mapping[str, Any] | None
@@ -203,8 +220,11 @@ class Entry(Record, frozen=True, kw_only=True):
     agent_id: Id
     session_id: Id | None = None
     content: Name
+    key: str | None = None
+    """Name of the slot that it fills, such as `home_city`; the next value under the key supersedes it."""
     metadata: MapField = EMPTY_MAP
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
     project_id: Id | None = None
     type: str | None = None
     confidence: float = 1.0
@@ -236,6 +256,8 @@ class Entry(Record, frozen=True, kw_only=True):
             check_choice(self.source, "source", SOURCES)
         if self.occurred_at is not None and self.occurred_at > _MAX_OCCURRED_AT:
             raise Invalid("occurred_at", f"is {self.occurred_at}, after the year 3000", "pass milliseconds")
+        if self.key is not None:
+            check_key(self.key)
         # Defaults need no check; entries are constructed for every row that a store reads.
         if self.confidence != 1.0:
             set_field(self, "confidence", check_unit(self.confidence, "confidence"))
@@ -276,10 +298,20 @@ class Entry(Record, frozen=True, kw_only=True):
         """The narrowest scope that contains the entry."""
         return Scope(
             namespace=self.namespace,
+            user_id=self.user_id,
             agent_id=self.agent_id,
             session_id=self.session_id,
             project_id=self.project_id,
         )
+
+    @property
+    def fills_slot(self) -> bool:
+        """True if it is the current value of its slot: it has a key, and nothing supersedes it."""
+        return self.key is not None and self.superseded_by is None
+
+    def shares_slot(self, other: Entry) -> bool:
+        """Return True if another entry has the same key in exactly the same scope."""
+        return self.key is not None and self.key == other.key and self.scope == other.scope
 
     def is_live(self, now: int) -> bool:
         """Return True if the entry is not superseded, stale or expired."""
@@ -307,7 +339,7 @@ def _generate_id(generator: object) -> str:
 DEFAULT_MIN_RELEVANCE = 0.03
 """Least relevance of what a turn shows to its model; recall calls a result weak where all hits are below."""
 
-RECALL_SCOPES = ("agent", "session", "project", "namespace")
+RECALL_SCOPES = ("agent", "session", "project", "user", "namespace")
 
 
 class Filter(Record, frozen=True, kw_only=True):
@@ -321,6 +353,8 @@ class Filter(Record, frozen=True, kw_only=True):
     """Entries with all of these tags."""
     tags_any: TextsField = ()
     """Entries with at least one of these tags."""
+    key: str | None = None
+    """Entries with this key."""
     min_confidence: float = 0.0
     since: Moment | None = None
     """Earliest time; the time of an entry is `occurred_at`, or `created_at` if that is not set."""
@@ -336,6 +370,8 @@ class Filter(Record, frozen=True, kw_only=True):
                 check_memory_type(name)
             except NotFound as error:
                 raise Invalid("types", f"holds {name!r}", error.remedy) from error
+        if self.key is not None:
+            check_key(self.key)
         if self.min_confidence:
             set_field(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
         if self.since is not None and self.until is not None and self.since > self.until:
@@ -360,11 +396,13 @@ class RecallRequest(Record, frozen=True, kw_only=True):
     agent_id: Id
     session_id: Id | None = None
     scope: str = "agent"
-    """`agent`: all of the agent's entries; `session`, `project`: those of the one named; `namespace`: all."""
+    """`agent`: all of the agent's entries; `session`, `project`, `user`: those of the one named; `namespace`:
+    all. A `user_id` narrows each of them to the entries of that user."""
     query: Name
     limit: int = 5
     metadata: MapField = EMPTY_MAP
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
     project_id: Id | None = None
     filter: Filter = Filter()
     max_tokens: int | None = None
@@ -383,6 +421,8 @@ class RecallRequest(Record, frozen=True, kw_only=True):
             set_field(self, "min_relevance", check_unit(self.min_relevance, "min_relevance"))
         if self.scope == "project" and self.project_id is None:
             raise Invalid("project_id", "is missing for scope 'project'", "name the project")
+        if self.scope == "user" and self.user_id is None:
+            raise Invalid("user_id", "is missing for scope 'user'", "name the user")
 
     @classmethod
     def for_scope(
@@ -402,14 +442,18 @@ class RecallRequest(Record, frozen=True, kw_only=True):
         """
         if scope.agent_id is not None:
             reach = "agent" if scope.session_id is None else "session"
+        elif scope.project_id is not None:
+            reach = "project"
         else:
-            reach = "namespace" if scope.project_id is None else "project"
+            reach = "namespace" if scope.user_id is None else "user"
         if scope.agent_id is None and scope.session_id is not None:
             raise Invalid("scope.agent_id", "is missing beside session_id", "name the agent of the session")
         return cls.new(
-            agent_id=scope.agent_id or "*",  # a required field; scopes `project` and `namespace` ignore it
+            # A required field, which the scopes `project`, `user` and `namespace` ignore.
+            agent_id=scope.agent_id or "*",
             session_id=scope.session_id,
             project_id=scope.project_id,
+            user_id=scope.user_id,
             namespace=scope.namespace,
             scope=reach,
             query=query,
@@ -419,14 +463,18 @@ class RecallRequest(Record, frozen=True, kw_only=True):
 
     def effective_scope(self) -> Scope | None:
         """Return the scope that it sees; None, which matches nothing, for scope `session` without an id."""
-        if self.scope in ("project", "namespace"):
+        if self.scope in ("project", "user", "namespace"):
             project = self.project_id if self.scope == "project" else None
-            return Scope(namespace=self.namespace, project_id=project)
+            return Scope(namespace=self.namespace, user_id=self.user_id, project_id=project)
         session = self.session_id if self.scope == "session" else None
         if self.scope == "session" and session is None:
             return None
         return Scope(
-            namespace=self.namespace, agent_id=self.agent_id, session_id=session, project_id=self.project_id
+            namespace=self.namespace,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            session_id=session,
+            project_id=self.project_id,
         )
 
 
@@ -515,7 +563,10 @@ class WriteRequest(Record, frozen=True, kw_only=True):
     entry: Entry
     metadata: MapField = EMPTY_MAP
     expected_rev: Count | None = None
-    """Revision that the stored entry must have; 0 if it must not exist yet."""
+    """Revision that the stored entry must have; 0 if it must not exist yet.
+
+    For a new entry with a key it is the revision of the live value of the slot; 0 if there must be none.
+    """
     idempotency_key: Id | None = None
     """A repeated request with the same key returns the first receipt; stored for seven days."""
     dedupe: bool = False
@@ -539,7 +590,10 @@ class WriteResult(Record, frozen=True, kw_only=True):
     status: str = "ok"
     metadata: MapField = EMPTY_MAP
     outcome: str = "stored"
-    """`stored`, `unchanged`, `duplicate_of` (`entry` is the existing one), or `superseded` (another was)."""
+    """`stored`, `unchanged`, `duplicate_of` (`entry` is the existing one), or `superseded` (another was).
+
+    The id of the superseded entry is `metadata["superseded"]`.
+    """
     notices: TextsField = ()
 
     def _check(self) -> None:

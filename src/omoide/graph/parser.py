@@ -38,6 +38,7 @@ from omoide.graph.vocabulary import (
     DELETED_MARKER,
     JIDO,
     LEVEL_VALUES,
+    OMOIDE,
     RELATION_NAMES,
     SOURCE_NAMES,
     TYPE,
@@ -80,16 +81,16 @@ class NodeReader:
         """Return the error for a property of this subject."""
         return InvalidRDF(f"{self.subject} {field}".strip(), problem, remedy)
 
-    def single(self, name: str) -> Any:
+    def single(self, name: str, prefix: str = JIDO) -> Any:
         """Return the only value of a property of the ontology, or None."""
-        values = self.node.get(JIDO + name, ())
+        values = self.node.get(prefix + name, ())
         if len(values) > 1:
             raise self.error(name, f"has {len(values)} values", "keep one of them")
         return values[0] if values else None
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, prefix: str = JIDO) -> str | None:
         """Return a literal as text, or None."""
-        term = self.single(name)
+        term = self.single(name, prefix)
         if term is None:
             return None
         if not isinstance(term, Literal):
@@ -157,6 +158,7 @@ class ImportDefaults(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     session_id: str | None = None
     project_id: str | None = None
+    user_id: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     created_at: int | None = None
 
@@ -335,16 +337,16 @@ class _MemoryReader(NodeReader):
     def _owner(self) -> dict[str, str | None]:
         """Return the owner: from the properties, else from the name of the graph, else from the defaults."""
         graph_owner = vocabulary.owner_of(self.graph) if self.graph is not None else None
-        defaults = self.defaults
-        default_owner = (defaults.namespace, defaults.agent_id, defaults.session_id, defaults.project_id)
-        namespace, agent, session, project = default_owner if graph_owner is None else graph_owner
+        owner = self.defaults if graph_owner is None else graph_owner
+        user, session, project = owner.user_id, owner.session_id, owner.project_id
         if self.text("inNamespace") is not None:
-            session = project = None
-        agent = self.linked_id("assertedBy", vocabulary.AGENT) or agent
+            user = session = project = None
+        agent = self.linked_id("assertedBy", vocabulary.AGENT) or owner.agent_id
         if agent is None:
             raise self.error("assertedBy", "is missing", "pass the agent whose memory this becomes")
         return {
-            "namespace": self.text("inNamespace") or namespace,
+            "namespace": self.text("inNamespace") or owner.namespace,
+            "user_id": self.text("ofUser", OMOIDE) or user,
             "agent_id": agent,
             "session_id": self.linked_id("assertedIn", vocabulary.SESSION) or session,
             "project_id": self.linked_id("appliesToProject", vocabulary.PROJECT) or project,
@@ -352,6 +354,7 @@ class _MemoryReader(NodeReader):
 
     def _optional_fields(self) -> dict[str, Any]:
         return {
+            "key": self.text("key", OMOIDE),
             "rationale": self.text("rationale"),
             "importance": self.number("importance", float),
             "occurred_at": self.timestamp_ms("occurredAt"),

@@ -24,6 +24,7 @@ from omoide.graph.vocabulary import (
     JIDO,
     LEVELS,
     MEMORY,
+    OMOIDE,
     SOURCE_INDIVIDUALS,
     TYPE,
     XSD,
@@ -79,7 +80,9 @@ def triples_by_graph(
     counts = {} if access is None else access
     lines_by_graph: dict[str, list[str]] = {}
     for entry in entries:
-        graph, owner_lines = _owner(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
+        graph, owner_lines = _owner(
+            entry.namespace, entry.agent_id, entry.session_id, entry.project_id, entry.user_id
+        )
         lines = lines_by_graph.get(graph)
         if lines is None:
             lines = lines_by_graph[graph] = [owner_lines]
@@ -97,7 +100,14 @@ def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -
     confidence = entry.confidence
     level = _HIGH if confidence >= _MIN_HIGH else _MEDIUM if confidence >= _MIN_MEDIUM else _LOW
     common = _common_triples(
-        entry.namespace, entry.agent_id, entry.session_id, entry.project_id, entry.type, entry.source, level
+        entry.namespace,
+        entry.agent_id,
+        entry.session_id,
+        entry.project_id,
+        entry.user_id,
+        entry.type,
+        entry.source,
+        level,
     )
     subject = f"<{MEMORY}{percent_encode(entry.id)}> "
     next_line = LINE_END + subject
@@ -122,6 +132,8 @@ def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -
 def _optional_fields(entry: Entry) -> list[str]:
     """Return the properties that most memories do not have."""
     properties = []
+    if entry.key is not None:
+        properties.append(f"<{OMOIDE}key> {string_literal(entry.key)}")
     if entry.metadata:
         properties.append(f"<{JIDO}metadata> {string_literal(_json(codec.dump(entry.metadata)).decode())}")
     if entry.rationale is not None:
@@ -156,7 +168,9 @@ def _supersession(entry: Entry) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _owner(namespace: str, agent_id: str, session_id: str | None, project_id: str | None) -> tuple[str, str]:
+def _owner(
+    namespace: str, agent_id: str, session_id: str | None, project_id: str | None, user_id: str | None
+) -> tuple[str, str]:
     """Return the graph of an owner, and the triples there about its agent, session and project."""
     agent = agent_iri(agent_id)
     statements = [
@@ -168,7 +182,7 @@ def _owner(namespace: str, agent_id: str, session_id: str | None, project_id: st
         statements.append(f"<{session_iri(session_id)}> {_IS_A}<{JIDO}WorkSession>")
     if project_id is not None:
         statements.append(f"<{project_iri(project_id)}> {_IS_A}<{JIDO}Project>")
-    graph = graph_iri(namespace, agent_id, session_id, project_id)
+    graph = graph_iri(namespace, agent_id, session_id, project_id, user_id)
     return graph, "".join(line + LINE_END for line in statements)
 
 
@@ -178,6 +192,7 @@ def _common_triples(
     agent_id: str,
     session_id: str | None,
     project_id: str | None,
+    user_id: str | None,
     type: str | None,
     source: str | None,
     level: str,
@@ -193,6 +208,8 @@ def _common_triples(
         properties.append(f"<{JIDO}assertedIn> <{session_iri(session_id)}>")
     if project_id is not None:
         properties.append(f"<{JIDO}appliesToProject> <{project_iri(project_id)}>")
+    if user_id is not None:
+        properties.append(f"<{OMOIDE}ofUser> {string_literal(user_id)}")
     if source is not None:
         properties.append(_SOURCES[source])
     return "".join(_SUBJECT_PLACEHOLDER + line + LINE_END for line in properties)

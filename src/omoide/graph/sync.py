@@ -612,17 +612,9 @@ def _union_triples(tracked: NamespaceState, feed: Feed) -> dict[str, str]:
 
 
 def _graph_of(entry: Entry) -> str:
-    return graph_iri(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
+    return graph_iri(entry.namespace, entry.agent_id, entry.session_id, entry.project_id, entry.user_id)
 
 
 def _scope_covers(scope: Scope, graph: str) -> bool:
     owner = owner_of(graph)
-    if owner is None:
-        return False
-    namespace, agent, session, project = owner
-    return (
-        namespace == scope.namespace
-        and scope.agent_id in (None, agent)
-        and scope.session_id in (None, session)
-        and scope.project_id in (None, project)
-    )
+    return owner is not None and scope.contains(owner)

@@ -155,6 +155,7 @@ class GraphCore:
             agent_id=scope.agent_id,
             session_id=scope.session_id,
             project_id=scope.project_id,
+            user_id=scope.user_id,
             namespace=scope.namespace,
         )
         batch = _join_pages(files.read_pages(source, format, defaults=defaults, progress=progress))

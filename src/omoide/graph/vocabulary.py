@@ -2,7 +2,8 @@
 
 The IRI of a memory, session, agent or project is the prefix of its kind followed by its id, percent-encoded,
 so that any id is safe and can be recovered. Evidence is named by a digest of what it refers to. Each owner,
-that is each namespace with its agent, session and project, has a named graph: a scope is a set of graphs.
+that is each namespace with its user, agent, session and project, has a named graph: a scope is a set of
+graphs.
 """
 
 from __future__ import annotations
@@ -107,11 +108,15 @@ def id_of(iri: str, prefix: str) -> str:
 
 @lru_cache(maxsize=4096)
 def graph_iri(
-    namespace: str, agent_id: str, session_id: str | None = None, project_id: str | None = None
+    namespace: str,
+    agent_id: str,
+    session_id: str | None = None,
+    project_id: str | None = None,
+    user_id: str | None = None,
 ) -> str:
     """Return the named graph of one owner."""
     # Colons are encoded in each part, so that `owner_of` can split them again. No id is empty.
-    owner = (namespace, agent_id, session_id or "", project_id or "")
+    owner = (namespace, agent_id, session_id or "", project_id or "", *([] if user_id is None else [user_id]))
     return OWNER_GRAPH + ":".join(map(percent_encode, owner))
 
 
@@ -120,13 +125,21 @@ def namespace_prefix(namespace: str) -> str:
     return f"{OWNER_GRAPH}{percent_encode(namespace)}:"
 
 
-def owner_of(graph: str) -> tuple[str, str, str | None, str | None] | None:
-    """Return namespace, agent, session and project of a named graph; None if it is no owner graph."""
+def owner_of(graph: str) -> Scope | None:
+    """Return the exact owner of a named graph as a scope; None if it is no owner graph."""
     parts = graph.removeprefix(OWNER_GRAPH).split(":")
-    if not graph.startswith(OWNER_GRAPH) or len(parts) != 4:
+    if not graph.startswith(OWNER_GRAPH) or len(parts) not in (4, 5):
         return None
-    namespace, agent, session, project = map(unquote, parts)
-    return (namespace, agent, session or None, project or None) if namespace and agent else None
+    namespace, agent, session, project, user = (*map(unquote, parts), "")[:5]
+    if not (namespace and agent):
+        return None
+    return Scope(
+        namespace=namespace,
+        user_id=user or None,
+        agent_id=agent,
+        session_id=session or None,
+        project_id=project or None,
+    )
 
 
 def union_prefix(namespace: str) -> str:
@@ -136,7 +149,9 @@ def union_prefix(namespace: str) -> str:
 
 def union_iri(scope: Scope) -> str:
     """Return the union graph of a scope with several owners."""
-    parts = (scope.agent_id, scope.session_id, scope.project_id)
+    parts = [scope.agent_id, scope.session_id, scope.project_id]
+    if scope.user_id is not None:
+        parts.append(scope.user_id)
     return union_prefix(scope.namespace) + ":".join(
         "" if part is None else percent_encode(part) for part in parts
     )
@@ -144,9 +159,14 @@ def union_iri(scope: Scope) -> str:
 
 def union_scope(graph: str) -> Scope:
     """Return the scope of a union graph."""
-    namespace, agent, session, project = map(unquote, graph.removeprefix(UNION_GRAPH).split(":"))
+    parts = (*map(unquote, graph.removeprefix(UNION_GRAPH).split(":")), "")
+    namespace, agent, session, project, user = parts[:5]
     return Scope(
-        namespace=namespace, agent_id=agent or None, session_id=session or None, project_id=project or None
+        namespace=namespace,
+        user_id=user or None,
+        agent_id=agent or None,
+        session_id=session or None,
+        project_id=project or None,
     )
 
 

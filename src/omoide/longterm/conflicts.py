@@ -1,7 +1,9 @@
 """Find contradictions between memories, and check that memories are complete.
 
-Two live memories contradict each other if a `contradicts` link says so, or if they give the same `key` of the
-same project and type different values. Nothing is inferred from their text.
+Two live memories contradict each other if a `contradicts` link says so, or if they give the same key of the
+same user, project and type different values. The key is that of the memory, or `key` in its metadata. Two
+values of one slot never contradict each other: the second supersedes the first. Nothing is inferred from
+their text.
 """
 
 from __future__ import annotations
@@ -93,7 +95,13 @@ async def conflicts_of(store: Any, entry: Entry, scope: Scope | None = None) -> 
     subject = _subject_of(entry)
     if subject is not None:
         async for other in queries.iter_entries(store, subject.scope, Filter(types=(subject.type,))):
-            if other.id != entry.id and _subject_of(other) == subject and _value(other) != _value(entry):
+            replaced = entry.shares_slot(other)
+            if (
+                other.id != entry.id
+                and not replaced
+                and _subject_of(other) == subject
+                and _value(other) != _value(entry)
+            ):
                 found[other.id] = _pair(entry, other, subject.key)
     # Links may cross scopes, so the scope is applied to the result.
     visible = [pair for id, pair in found.items() if scope is None or scope.contains(pair.of(id))]
@@ -149,14 +157,14 @@ class _Subject(NamedTuple):
 
 
 def _subject_of(entry: Entry) -> _Subject | None:
-    key = entry.metadata.get(KEY)
+    key = entry.key or entry.metadata.get(KEY)
     if not isinstance(key, str) or not key:
         return None
     # A project shares its keys among all agents and sessions; without one they belong to the owner.
     if entry.project_id is None:
         around = entry.scope
     else:
-        around = Scope(namespace=entry.namespace, project_id=entry.project_id)
+        around = Scope(namespace=entry.namespace, user_id=entry.user_id, project_id=entry.project_id)
     return _Subject(around, entry.type or ROOT_TYPE, key)
 
 

@@ -304,6 +304,7 @@ def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
+        user_id=scope.user_id,
         namespace=scope.namespace,
         importance=item.importance_score,
     )
@@ -331,6 +332,7 @@ def entry_from_item(
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
+        user_id=scope.user_id,
         namespace=scope.namespace,
         content=content_of(item),
         type=item.suggested_type,

@@ -248,6 +248,7 @@ def _run_signals(run: PromotionRun, plan: PromotionPlan) -> Sequence[Signal]:
 def _signal(name: str, scope: Scope, **data: object) -> Signal:
     owner = {
         "namespace": scope.namespace,
+        "user_id": scope.user_id,
         "agent_id": scope.agent_id,
         "session_id": scope.session_id,
         "project_id": scope.project_id,

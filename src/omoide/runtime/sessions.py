@@ -90,9 +90,12 @@ def session_key(id: str, spec: AgentSpec | None, options: Mapping[str, Any]) -> 
 
 
 def check_session_matches(session: Session, spec: AgentSpec | None, options: Mapping[str, Any]) -> None:
-    """Raise `Invalid` where the session belongs to another agent, project or tenant than requested."""
+    """Raise `Invalid` where the session belongs to another agent, user, project or tenant than requested."""
     if spec is not None and spec.id != session.spec.id:
         raise Invalid("spec", f"is of agent {spec.id!r}, the session of {session.spec.id!r}", "pass its own")
+    user = options.get("user_id")
+    if user is not None and user != session.record.user_id:
+        raise Invalid("user_id", f"is {user!r}, and the session is not of this user", "pass its own")
     project, own = options.get("project_id"), session.record.project_id
     if project is not None and project != own:
         raise Invalid("project_id", f"is {project!r}, the session's is {own!r}", "leave it out")

@@ -237,7 +237,9 @@ async def import_chat(
 
 
 def _to_entries(chat: ChatLog, scope: Scope) -> Iterator[tuple[ChatMessage, Entry]]:
-    owner = [getattr(scope, name) for name in Scope.__struct_fields__]
+    owner = [scope.agent_id, scope.session_id, scope.project_id, scope.namespace]
+    if scope.user_id is not None:  # ids of messages without a user stay as they were before there were users
+        owner.append(scope.user_id)
     for message in chat.messages:
         identity = [chat.thread, message.seq, message.role, message.speaker, message.content]
         try:
@@ -246,6 +248,7 @@ def _to_entries(chat: ChatLog, scope: Scope) -> Iterator[tuple[ChatMessage, Entr
                 agent_id=scope.require_agent_id(),
                 session_id=scope.session_id,
                 project_id=scope.project_id,
+                user_id=scope.user_id,
                 namespace=scope.namespace,
                 content=message.content,
                 source=_SOURCES.get(message.role),

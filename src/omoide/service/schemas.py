@@ -19,6 +19,7 @@ def scope_fields(scope: Scope) -> dict[str, str | None]:
     """Return a scope by the names that REST and MCP use for its fields."""
     return {
         "namespace": scope.namespace,
+        "user": scope.user_id,
         "agent": scope.agent_id,
         "session": scope.session_id,
         "project": scope.project_id,
@@ -30,6 +31,8 @@ class RememberResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str
     entry: Entry
+    superseded: str | None = None
+    """Id of the entry that it superseded."""
     notices: tuple[str, ...] = ()
 
     @property
@@ -85,6 +88,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     agent_id: str
+    user_id: str | None
     project_id: str | None
     status: str
     turns: int

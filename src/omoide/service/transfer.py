@@ -320,7 +320,7 @@ V = TypeVar("V")
 
 MAX_LINE_BYTES = 32 << 20
 """Size limit of one line."""
-_SCOPE_FIELDS = ("namespace", "agent_id", "session_id", "project_id")
+_SCOPE_FIELDS = ("namespace", "user_id", "agent_id", "session_id", "project_id")
 _PROGRESS_STEP = 500
 
 
@@ -465,6 +465,8 @@ def _parse_line(fields: Any, scope: Scope, location: str, now: int) -> _ImportLi
         raise WrongType(location, "a JSON object", fields, "write each memory as an object of its fields")
     links, access = fields.pop("links", None), fields.pop("access", None)
     values = {**fields, **{name: getattr(scope, name) for name in _SCOPE_FIELDS if fields.get(name) is None}}
+    if values["user_id"] is None:
+        del values["user_id"]  # ids that follow from the fields stay as they were before there were users
     if values["agent_id"] is None:
         raise Invalid(
             f"{location}: agent_id", "is missing", "add it, or name the agent whose memory it becomes"

@@ -284,6 +284,7 @@ class SessionMemory:
         *,
         agent_id: str,
         project_id: str | None = None,
+        user_id: str | None = None,
         policy: PromotionPolicy,
         budget: TokenBudget,
         count: TokenCounter,
@@ -295,6 +296,7 @@ class SessionMemory:
         self.budget = budget
         self.count = count
         self.project_id = project_id
+        self.user_id = user_id
         self.closed = False
         self._notices: dict[str, None] = {}
         self._store = store
@@ -438,6 +440,7 @@ class SessionMemory:
                 kind=NOTES_KIND,
                 id=self._session_id,
                 namespace=self._scope.namespace,
+                user_id=self.user_id,
                 agent_id=self._agent_id,
                 session_id=self._session_id,
                 body=codec.to_builtins(notes),
@@ -525,7 +528,12 @@ class SessionMemory:
     def _propose_dropped(self, notes: SessionNotes, item: ContextItem) -> SessionNotes:
         weights, now = self.policy.weights, clock.now()
         importance = score_context_item(item, notes.access_log, now, weights).total
-        scope = Scope(agent_id=self._agent_id, session_id=self._session_id, project_id=self.project_id)
+        scope = Scope(
+            agent_id=self._agent_id,
+            session_id=self._session_id,
+            project_id=self.project_id,
+            user_id=self.user_id,
+        )
         mark, origin = notes.marks_by_key().get(item.key), notes.evidence_by_key().get(item.key)
         entry = entry_from_item(item, self._session_id, scope, importance, mark, origin)
         notes = notes.without_dropped(item.key)

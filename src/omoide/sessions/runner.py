@@ -128,6 +128,7 @@ class TurnRunner:
             store=options.store,
             session_id=request.session_id,
             project_id=request.project_id,
+            user_id=request.user_id,
             context=resume_context(self._spec, request, options.context),
             at=request.at,
             **self._message_source(capture.first, capture.last),
@@ -218,7 +219,9 @@ class TurnRunner:
                     self._spec,
                     policy,
                     session_id=request.session_id,
-                    project_id=memory.project_id,  # a resumed request may be older than it
+                    # A resumed request may be older than these.
+                    project_id=memory.project_id,
+                    user_id=memory.user_id,
                     context=options.context,
                     include_session=True,
                 )

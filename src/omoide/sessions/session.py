@@ -71,6 +71,7 @@ class SessionKwargs(CommonKwargs, total=False):
     """Keyword arguments of `Session.open`, `start` and `load`."""
 
     project_id: str | None
+    user_id: str | None
     metadata: Mapping[str, Any]
     lease_ms: int
     promotion: PromotionPolicy | None
@@ -116,6 +117,7 @@ class Session:
         *,
         store: Any,
         project_id: str | None = None,
+        user_id: str | None = None,
         metadata: Mapping[str, Any] = EMPTY_MAP,
         lease_ms: int = LEASE_MS,
         namespace: str | None = None,
@@ -132,6 +134,7 @@ class Session:
             id: the id of the session.
             store: the store that persists the session, and its memory unless `memory_store` is another.
             project_id: the project of the session.
+            user_id: the user of the session; it reads and writes no memory of others.
             metadata: data that is persisted with the session.
             lease_ms: milliseconds after which another process may take over from one that crashed.
             namespace: where the session is persisted; default: the namespace of the agent's memory.
@@ -148,6 +151,7 @@ class Session:
         self.id = ids.check(id, "session_id")
         self._store = store
         self._project_id = project_id
+        self._user_id = None if user_id is None else ids.check(user_id, "user_id")
         self._metadata = metadata
         self._options: dict[str, Any] = {"store": store, **_session_options(options)}
         turn_options = TurnOptions.from_kwargs(self._options)
@@ -182,6 +186,7 @@ class Session:
             self._namespace,
             agent_id=self.spec.id,
             project_id=self._project_id,
+            user_id=self._user_id,
             policy=PromotionPolicy.new(promotion),
             budget=TokenBudget.new(token_budget),
             count=count,
@@ -226,7 +231,9 @@ class Session:
         chosen = id if id is not None else session_id
         new_id = ids.new("sess_") if chosen is None else chosen
         session = cls(spec, new_id, store=store, namespace=namespace, **options)
-        await session._state.create(session._namespace, session._project_id, session._metadata)
+        await session._state.create(
+            session._namespace, session._project_id, session._user_id, session._metadata
+        )
         return session
 
     @classmethod
@@ -261,7 +268,7 @@ class Session:
     async def __aenter__(self) -> Self:
         if not self._state.is_open and not await self._load():
             try:
-                await self._state.create(self._namespace, self._project_id, self._metadata)
+                await self._state.create(self._namespace, self._project_id, self._user_id, self._metadata)
             except IdTaken:  # another process began it at the same time
                 await self._load()
         await self._memory.open()
@@ -363,7 +370,7 @@ class Session:
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `Session.open` that open a session like this one."""
-        own = {"project_id": self._project_id, "lease_ms": self._lease_ms}
+        own = {"project_id": self._project_id, "user_id": self._user_id, "lease_ms": self._lease_ms}
         return {**merge_aliases(self._options), **self._memory_options, **own}
 
     @property
@@ -492,7 +499,7 @@ class Session:
         complete = len(requests) == len(self._state.history)
         agent_state = self.record.checkpoint if complete else None
         await session._state.create(
-            session._namespace, session._project_id, session._metadata, past, agent_state
+            session._namespace, session._project_id, session._user_id, session._metadata, past, agent_state
         )
         notes, end = self._memory.notes, len(past)
         evicted = min(notes.evicted, end)
@@ -597,6 +604,7 @@ class Session:
             agent_id=self.spec.id,
             session_id=self.id,
             project_id=self._project_id,
+            user_id=self._user_id,
             content=content,
             type=type,
             confidence=confidence,
@@ -625,7 +633,8 @@ class Session:
             query_hint: the query for memories; without it, the newest ones with high confidence are used.
             token_budget: default: the budget of the session.
             reach: which memories are searched: those of the `session`, of the `project` with its earlier
-                sessions, or of the `agent`; default: the scope of the spec's policy.
+                sessions, of the `user` with all agents, or of the `agent`; default: the scope of the spec's
+                policy.
             include_memories: search long-term memory.
             include_conversation: include the conversation.
             force_summarize: summarise the conversation also where it fits.
@@ -660,7 +669,11 @@ class Session:
     # Long-term memory
 
     async def remember(self, content: str, **fields: Unpack[RememberOptions]) -> WriteResult:
-        """Write a memory of this session now; `fields` are those of `Entry`."""
+        """Write a memory of this session now; `fields` are those of `Entry`.
+
+        One with a `key` belongs to the scope of the agent's policy instead, so that its next value supersedes
+        it in later sessions, too.
+        """
         options = self._turn_options({})
         return await turn_memory.write(
             self.spec,
@@ -668,8 +681,9 @@ class Session:
             store=options.store,
             session_id=self.id,
             project_id=self._project_id,
+            user_id=self._user_id,
             context=options.context,
-            include_session=True,
+            include_session=fields.get("key") is None,
             **fields,
         )
 
@@ -731,6 +745,7 @@ class Session:
             policy,
             session_id=self.id,
             project_id=self._project_id,
+            user_id=self._user_id,
             context=self._turn_options({}).context,
             include_session=True,
         )
@@ -744,10 +759,14 @@ class Session:
         if reach == "session":
             return own
         if reach == "agent":
-            return Scope(namespace=own.namespace, agent_id=own.agent_id)
+            return Scope(namespace=own.namespace, user_id=own.user_id, agent_id=own.agent_id)
+        if reach == "user":
+            if own.user_id is None:
+                raise Invalid("reach", "is 'user', and the session has none", "open it with user_id=")
+            return Scope(namespace=own.namespace, user_id=own.user_id)
         if own.project_id is None:
             raise Invalid("reach", "is 'project', and the session has none", "open it with project_id=")
-        return Scope(namespace=own.namespace, project_id=own.project_id)
+        return Scope(namespace=own.namespace, user_id=own.user_id, project_id=own.project_id)
 
     async def _run_promotion(
         self, trigger: str, threshold: float | None = None, *, background: bool = False
@@ -794,12 +813,13 @@ class Session:
             raise Invalid("session", f"{self.id!r} is closed", "open it again")
         _ = self.record  # raises unless the session is open
         options = resolve_aliases(kwargs)
-        for field, own in (("session_id", self.id), ("project_id", self._project_id)):
+        own_ids = {"session_id": self.id, "project_id": self._project_id, "user_id": self._user_id}
+        for field, own in own_ids.items():
             if options.get(field, own) != own:
                 raise Invalid(field, f"is {options[field]!r}", f"leave it out: the session has {own!r}")
         if "agent" in options or "history" in options:
             raise Invalid("agent", "and history are the session's own", "leave them out")
-        merged = {**self._options, **options, "session_id": self.id, "project_id": self._project_id}
+        merged = {**self._options, **options, **own_ids}
         for name in ("context", "secrets"):
             if name in options and name in self._options and isinstance(options[name], Mapping):
                 merged[name] = {**self._options[name], **options[name]}
@@ -821,6 +841,12 @@ class Session:
                 )
             self._project_id = own if self._project_id is None else self._project_id
             self._memory.project_id = self._project_id
+            if self._user_id not in (None, self.record.user_id):
+                # Also for a session without a user: what was said in it would become this user's memory.
+                raise Invalid(
+                    "user_id", f"is {self._user_id!r}, and the session is not of this user", "pass its own"
+                )
+            self._user_id = self._memory.user_id = self.record.user_id
             await self._memory.load()
         return found
 

@@ -87,6 +87,7 @@ class SessionRecord(Record, frozen=True, kw_only=True):
     agent_id: Id
     namespace: Id = DEFAULT_NAMESPACE
     """The namespace of the session's documents."""
+    user_id: Id | None = None
     project_id: Id | None = None
     spec: AgentSpec
     status: str = "new"
@@ -270,6 +271,7 @@ class SessionStore(ForkListener):
             kind=kind,
             id=id,
             namespace=record.namespace,
+            user_id=record.user_id,
             agent_id=record.agent_id,
             session_id=record.session_id,
             body=body,
@@ -285,11 +287,15 @@ def _decode_thread(record: SessionRecord, log: Document) -> Thread:
 
 
 async def sessions(
-    store: Any, *, agent_id: str | None = None, namespace: str = DEFAULT_NAMESPACE
+    store: Any,
+    *,
+    agent_id: str | None = None,
+    user_id: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> list[SessionRecord]:
-    """Return the sessions of a namespace, of one agent or of all, ordered by id."""
+    """Return the sessions of a namespace, of one agent and user or of all, ordered by id."""
     documents: SupportsDocuments = require(_require_store(store), SupportsDocuments, "list its sessions")
-    scope = Scope(namespace=namespace, agent_id=agent_id)
+    scope = Scope(namespace=namespace, user_id=user_id, agent_id=agent_id)
     found: list[SessionRecord] = []
     last: str | None = None
     while page := await documents.documents(SESSION_KIND, scope, after=last):
@@ -423,6 +429,7 @@ class SessionState:
         self,
         namespace: str,
         project_id: str | None,
+        user_id: str | None,
         metadata: Mapping[str, Any] = EMPTY_MAP,
         past: Sequence[ThreadEntry] = (),
         state: Checkpoint | None = None,
@@ -440,6 +447,7 @@ class SessionState:
             agent_id=self._spec.id,
             namespace=namespace,
             project_id=project_id,
+            user_id=user_id,
             spec=self._spec,
             status="new" if last is None else "finished",
             thread_id=self.thread.id,

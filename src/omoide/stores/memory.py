@@ -49,6 +49,9 @@ from omoide.stores.state_store import StateStore
 
 T = TypeVar("T")
 
+SlotKey = tuple[Scope, str | None]
+"""The exact scope and the key of a slot."""
+
 
 @dataclass
 class MemoryState:
@@ -64,6 +67,8 @@ class MemoryState:
     """The ids of the entries whose evidence names an id, whether that exists or not."""
     invalidations: dict[EntryKey, set[str]] = field(default_factory=dict)
     """The targets of the `invalidated_by` links of an entry."""
+    slots: dict[SlotKey, str] = field(default_factory=dict)
+    """The id of the entry that fills a slot."""
     used_keys: set[EntryKey] = field(default_factory=set)
     documents: dict[DocumentKey, Document] = field(default_factory=dict)
     """Without their logs, so that an append does not copy a log."""
@@ -89,6 +94,7 @@ class MemoryState:
             {**self.receipts},
             {key: {*ids} for key, ids in self.dependents.items()},
             {key: {*ids} for key, ids in self.invalidations.items()},
+            {**self.slots},
             {*self.used_keys},
             self.documents,
             self.document_logs,
@@ -120,6 +126,17 @@ class MemoryState:
 
     def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
         return [stored for stored in self.entries.values() if stored.entry.content == entry.content]
+
+    def find_slot(self, entry: Entry) -> StoredEntry | None:
+        id = self.slots.get((entry.scope, entry.key))
+        return None if id is None else self.entries[entry.namespace, id]
+
+    def _move_slot(self, old: Entry | None, new: Entry | None) -> None:
+        """Empty the slot that an entry filled, and fill the one that it fills now."""
+        if old is not None and old.fills_slot:
+            self.slots.pop((old.scope, old.key), None)
+        if new is not None and new.fills_slot:
+            self.slots[new.scope, new.key] = new.id
 
     def dependents_of(self, namespace: str, ids: Collection[str]) -> set[str]:
         return {dependent for id in ids for dependent in self.dependents.get((namespace, id), ())}
@@ -170,6 +187,7 @@ class MemoryState:
         version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
         stored = self.entries[entry.namespace, entry.id] = StoredEntry(seq, [version], index_data, seq)
         self._update_dependencies(None, entry)
+        self._move_slot(None, entry)
         return stored
 
     def revise(
@@ -178,6 +196,7 @@ class MemoryState:
         old = stored.entry
         stored.versions.append(Version(id=new.id, rev=new.rev, at=now, entry=new))
         seq = self.log_change(new, op, now)
+        self._move_slot(old, new)
         if index_data is not None:
             stored.index_data, stored.written_seq = index_data, seq
             self._update_dependencies(old, new)
@@ -194,6 +213,7 @@ class MemoryState:
         entry = stored.entry
         key = (entry.namespace, entry.id)
         self._update_dependencies(entry, None)
+        self._move_slot(entry, None)
         removed_links = [*self.links_of(*key)]
         for link_key in removed_links:
             self.remove_link(link_key)
@@ -253,11 +273,7 @@ class MemoryState:
         ]
 
     def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
-        return {
-            key: Scope(namespace=namespace, agent_id=document.agent_id, session_id=document.session_id)
-            for key, document in self.documents.items()
-            if key[0] == namespace
-        }
+        return {key: document.owner for key, document in self.documents.items() if key[0] == namespace}
 
     def put_document(self, key: DocumentKey, document: Document, log: Sequence[Any]) -> None:
         self.documents[key] = document

@@ -103,7 +103,7 @@ def _refresh_receipt(state: StoreState, result: WriteResult) -> WriteResult:
     if stored.is_stale == entry.stale:
         return result
     entry = semantics.replace_unchecked(entry, stale=stored.is_stale)
-    return semantics.write_result(result.request, entry, result.outcome)
+    return semantics.write_result(result.request, entry, result.outcome, result.metadata.get("superseded"))
 
 
 def _write_once(
@@ -118,7 +118,8 @@ def _write_once(
     if receipt is not None and receipt[2] >= now - semantics.KEY_LIFETIME_MS:
         if receipt[0] != fingerprint:
             raise KeyReused(request.idempotency_key)
-        return semantics.write_result(request, receipt[1].entry, receipt[1].outcome)
+        entry, superseded = receipt[1].entry, receipt[1].metadata.get("superseded")
+        return semantics.write_result(request, entry, receipt[1].outcome, superseded)
     result = _write_entry(state, request, data, now, session_limit)
     state.add_receipt(key, (fingerprint, result, now))
     return result
@@ -129,14 +130,29 @@ def _write_entry(
 ) -> WriteResult:
     given = request.entry
     stored = state.find(given.namespace, given.id)
-    if request.dedupe and stored is None and request.supersedes is None:
+    if request.dedupe and stored is None and request.supersedes is None and given.key is None:
         for other in state.possible_duplicates(given):
             if semantics.is_duplicate(other.entry, given, now):
                 return semantics.write_result(request, other.entry, "duplicate_of")
     before = None if stored is None else stored.entry
     # The vector, its tokens and whether the caller gave it; the features follow from the content.
     vector_changed = data.given and stored is not None and data[2:] != stored.index_data[2:]
-    outcome, entry = semantics.decide_write(request, before, vector_changed=vector_changed)
+    holder = None if given.key is None else state.find_slot(given)
+    outcome, entry = semantics.decide_write(
+        request,
+        before,
+        vector_changed=vector_changed,
+        holder=None if holder is None else holder.entry,
+        now=now,
+    )
+    if outcome == "duplicate_of":
+        return semantics.write_result(request, entry, outcome)
+    replaced = None
+    if outcome == "stored":
+        replaced = semantics.replaced_value(entry, None if holder is None else holder.entry)
+    if holder is not None and replaced is not None:
+        _replace(state, holder, entry, now)
+        before = None if stored is None else stored.entry  # it may derive from what it replaces
     if outcome == "stored":
         if stored is None or before is None:
             state.add(entry, data, now)
@@ -151,9 +167,16 @@ def _write_entry(
     if request.supersedes is not None:
         agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
         supersede(state, request.supersedes, agent, by=entry.id, now=now)
+    superseded = semantics.superseded_id(request, replaced)
+    if superseded is not None:
         outcome = "superseded"
     _check_session_limit(state, entry, session_limit)
-    return semantics.write_result(request, entry, outcome)
+    return semantics.write_result(request, entry, outcome, superseded)
+
+
+def _replace(state: StoreState, holder: StoredEntry, by: Entry, now: int) -> None:
+    """Supersede the value of a slot by the one that is stored next."""
+    _save_revision(state, holder, semantics.as_replaced(holder.entry, by, now), "supersede", now)
 
 
 def supersede(
@@ -185,6 +208,9 @@ def reinstate(state: StoreState, id: str, scope: Scope, expected_rev: int | None
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
         return entry
+    holder = None if entry.key is None else state.find_slot(entry)
+    if holder is not None:
+        _replace(state, holder, semantics.as_reinstated(entry), now)
     return _save_revision(state, stored, semantics.as_reinstated(entry), "restore", now)
 
 
@@ -233,6 +259,11 @@ def _import_entry(
     existing = state.find(entry.namespace, entry.id)
     if not semantics.is_new(entry, None if existing is None else existing.entry):
         return False
+    holder = state.find_slot(entry) if entry.fills_slot else None
+    if holder is not None:
+        entry, replaced = semantics.decide_import(entry, holder.entry, now)
+        if replaced is not None:
+            _replace(state, holder, entry, now)
     stored = state.add(entry, data, now)
     used = access.get(entry.id)
     if used is not None and used.count:
@@ -372,16 +403,19 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         for id in erased
         for other in state.citing_ids(scope.namespace, id)
     ]
-    agent = scope.agent_id
     owners = state.document_owners(scope.namespace).values()
-    documents = sum(agent is None or owner.agent_id in (None, agent) for owner in owners)
+    documents = sum(
+        (scope.user_id is None or owner.user_id in (None, scope.user_id))
+        and (scope.agent_id is None or owner.agent_id in (None, scope.agent_id))
+        for owner in owners
+    )
     return semantics.remaining_copies(notices, documents)
 
 
 def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:
     """Remove the documents of a scope and return their kinds and ids.
 
-    Documents belong to an agent and a session, not to a project.
+    Documents belong to a user, an agent and a session, not to a project.
     """
     if scope.project_id is not None:
         return []
@@ -417,8 +451,7 @@ def save_document(state: StoreState, document: Document, expected_rev: int | Non
     """Create or replace a document."""
     key = (document.namespace, document.kind, document.id)
     existing = state.find_document(key)
-    owner = (document.agent_id, document.session_id)
-    if existing is not None and (existing.agent_id, existing.session_id) != owner:
+    if existing is not None and existing.owner != document.owner:
         raise IdTaken(document.id)
     rev = 0 if existing is None else existing.rev
     Conflict.check(f"{document.kind} {document.id!r}", expected_rev, rev)
@@ -493,6 +526,7 @@ def _replace_fields(document: Document, **fields: Any) -> Document:
 def _is_owned(scope: Scope, document: Document | Scope) -> bool:
     return (
         document.namespace == scope.namespace
+        and scope.user_id in (None, document.user_id)
         and scope.agent_id in (None, document.agent_id)
         and scope.session_id in (None, document.session_id)
     )

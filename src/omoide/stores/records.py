@@ -188,6 +188,7 @@ class Document(Value, frozen=True, kw_only=True):
     kind: Id
     id: Id
     namespace: Id = DEFAULT_NAMESPACE
+    user_id: Id | None = None
     agent_id: Id | None = None
     session_id: Id | None = None
     body: Frozen = None
@@ -201,6 +202,16 @@ class Document(Value, frozen=True, kw_only=True):
         if not isinstance(self.log, (tuple, list)):
             raise WrongType("log", "a list", self.log)
         set_field(self, "log", tuple(freeze(item, f"log[{at}]") for at, item in enumerate(self.log)))
+
+    @property
+    def owner(self) -> Scope:
+        """The scope that it belongs to."""
+        return Scope(
+            namespace=self.namespace,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            session_id=self.session_id,
+        )
 
 
 class Lease(Value, frozen=True, kw_only=True):

@@ -86,6 +86,7 @@ def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
             return entry
         return entry.replace(
             content=clean(entry.content),
+            key=None if entry.key is None else clean(entry.key),
             rationale=None if entry.rationale is None else clean(entry.rationale),
             tags=tuple(clean(tag) for tag in entry.tags),
             metadata=_clean_data(thaw(entry.metadata), clean),
@@ -170,6 +171,8 @@ def _is_valid_match(name: str, match: re.Match[str]) -> bool:
 
 def _texts(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "content", entry.content
+    if entry.key is not None:
+        yield "key", entry.key
     if entry.rationale is not None:
         yield "rationale", entry.rationale
     for index, tag in enumerate(entry.tags):

@@ -238,13 +238,20 @@ def check_session(session: str, count: int, limit: int) -> None:
 
 
 def decide_write(
-    request: WriteRequest, existing: Entry | None, *, vector_changed: bool = False
+    request: WriteRequest,
+    existing: Entry | None,
+    *,
+    vector_changed: bool = False,
+    holder: Entry | None = None,
+    now: int = 0,
 ) -> WriteDecision:
-    """Decide what a write does, given the entry stored under its id.
+    """Decide what a write does, given the entry stored under its id and the one that fills its slot.
 
     Args:
         vector_changed: The write supplies another vector than the stored one, which makes it a new
             revision.
+        holder: The entry that fills the slot of the new one; see `replaced_value`.
+        now: The time at which a holder that expired is no value any more.
 
     Raises:
         IdTaken: The id belongs to another scope.
@@ -253,9 +260,18 @@ def decide_write(
     new = request.entry
     if existing is not None and existing.scope != new.scope:
         raise IdTaken(new.id)
-    Conflict.check(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
+    if existing is None and new.fills_slot:
+        # Readers of the key see live values alone, so that is what a caller can expect.
+        live = holder is not None and holder.is_live(now)
+        Conflict.check(f"key {new.key!r}", request.expected_rev, holder.rev if holder and live else 0)
+        if holder is not None and request.supersedes is None and is_duplicate(holder, new, now):
+            return WriteDecision("duplicate_of", holder)
+    else:
+        Conflict.check(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
     if existing is None:
-        return WriteDecision("stored", replace_unchecked(new, rev=1, stale=False))
+        # Revisions of a slot go on from value to value: a caller that read an older value conflicts.
+        rev = 1 if holder is None or not new.fills_slot else holder.rev + 1
+        return WriteDecision("stored", replace_unchecked(new, rev=rev, stale=False))
     # A memory is as old as its first version; being superseded or stale is no part of what a write says.
     same = replace_unchecked(
         new,
@@ -271,7 +287,43 @@ def decide_write(
     return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
 
 
-def write_result(request: WriteRequest, entry: Entry, outcome: str) -> WriteResult:
+def replaced_value(entry: Entry, holder: Entry | None) -> Entry | None:
+    """Return the value of its slot that an entry supersedes when it is stored."""
+    return holder if holder is not None and entry.fills_slot and holder.id != entry.id else None
+
+
+def as_replaced(holder: Entry, by: Entry, now: int) -> Entry:
+    """Return the former value of a slot as superseded by the next one."""
+    return as_superseded(holder, by, f"another value of the key {by.key!r} took its place", now)
+
+
+def superseded_id(request: WriteRequest, replaced: Entry | None) -> str | None:
+    """Return the id for the receipt of a write that superseded another entry."""
+    return request.supersedes or (None if replaced is None else replaced.id)
+
+
+class ImportDecision(NamedTuple):
+    """How an imported value of a slot is stored, and the value that it supersedes."""
+
+    entry: Entry
+    replaced: Entry | None = None
+
+
+def decide_import(entry: Entry, holder: Entry | None, now: int) -> ImportDecision:
+    """Decide between an imported value of a slot and the one that fills it: the newer one stays.
+
+    The older one is superseded by it, so that both are in the history.
+    """
+    if holder is None or not entry.fills_slot:
+        return ImportDecision(entry)
+    if entry.created_at < holder.created_at:
+        return ImportDecision(as_replaced(entry, holder, now))
+    return ImportDecision(entry, holder)
+
+
+def write_result(
+    request: WriteRequest, entry: Entry, outcome: str, superseded: str | None = None
+) -> WriteResult:
     """Build the result of a write from validated parts."""
     result = shallow_copy(_EMPTY_RESULT)
     set_field(result, "request", request)
@@ -281,7 +333,7 @@ def write_result(request: WriteRequest, entry: Entry, outcome: str) -> WriteResu
         notices = [(_SUPERSEDED_NOTICE, entry.superseded_by is not None), (_STALE_NOTICE, entry.stale)]
         set_field(result, "notices", tuple(notice for notice, applies in notices if applies))
     if outcome == "superseded":
-        set_field(result, "metadata", freeze_map({"superseded": request.supersedes}))
+        set_field(result, "metadata", freeze_map({"superseded": superseded or request.supersedes}))
     return result
 
 
@@ -339,6 +391,7 @@ def entry_predicate(filter: Filter, now: int) -> Callable[[Entry], bool]:
             (filter.include_superseded if entry.superseded_by is not None else stale or not entry.stale)
             and (filter.include_expired or entry.expires_at is None or entry.expires_at > now)
             and (types is None or type_of(entry) in types)
+            and (filter.key is None or entry.key == filter.key)
             and entry.confidence >= filter.min_confidence
             and (plain or _matches_details(entry, filter))
         )
@@ -363,12 +416,15 @@ def request_fingerprint(request: WriteRequest) -> bytes:
         entry = replace_unchecked(entry, id="mem_")
     fields = codec.to_builtins(entry)
     del fields["stale"]  # not the caller's to say
+    for name in ("user_id", "key"):  # as before there were any: receipts outlive an upgrade
+        if fields[name] is None:
+            del fields[name]
     options = msgspec.json.encode([request.expected_rev, request.dedupe, request.supersedes])
     return blake2b(msgspec.json.encode(fields) + options, digest_size=16).digest()
 
 
 def content_key(entry: Entry) -> bytes:
-    """Return the digest that makes entries duplicates: scope, type and content."""
+    """Return the digest that makes entries duplicates: scope, key, type and content."""
     parts = [
         entry.namespace,
         entry.agent_id,
@@ -377,13 +433,16 @@ def content_key(entry: Entry) -> bytes:
         type_of(entry),
         entry.content,
     ]
+    if entry.user_id is not None or entry.key is not None:  # only where set, so that older digests stay valid
+        parts += [entry.user_id, entry.key]
     return blake2b(msgspec.json.encode(parts), digest_size=12).digest()
 
 
 def is_duplicate(existing: Entry, entry: Entry, now: int) -> bool:
-    """Return True if a live entry already has the scope, type and content of another."""
+    """Return True if a live entry already has the scope, key, type and content of another."""
     return (
         existing.content == entry.content
+        and existing.key == entry.key
         and type_of(existing) == type_of(entry)
         and existing.scope == entry.scope
         and existing.is_live(now)
@@ -412,7 +471,7 @@ def depends_on(entry: Entry, id: str) -> bool:
 
 def entry_not_found(id: object) -> NotFound:
     """Return the error for an id outside the scope; it does not tell whether other scopes have it."""
-    return NotFound("entry", id, "check the id and the scope (namespace, agent, session, project)")
+    return NotFound("entry", id, "check the id and the scope (namespace, user, agent, session, project)")
 
 
 def require_in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
@@ -634,5 +693,17 @@ def is_new(entry: Entry, existing: Entry | None) -> bool:
 
 
 def is_same(entry: Entry, existing: Entry) -> bool:
-    """Return True if an entry is stored unchanged."""
-    return replace_unchecked(existing, stale=False) == entry
+    """Return True if an entry is stored unchanged, or was and lost its slot to a newer value on import."""
+    stored = replace_unchecked(existing, stale=False)
+    if stored == entry:
+        return True
+    by = stored.superseded_by
+    if not entry.fills_slot or by in (None, DELETED) or stored.rev != entry.rev + 1:
+        return False
+    return stored == replace_unchecked(
+        entry,
+        superseded_by=by,
+        superseded_at=stored.superseded_at,
+        superseded_reason=stored.superseded_reason,
+        rev=stored.rev,
+    )

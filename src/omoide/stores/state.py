@@ -96,6 +96,7 @@ def tombstone_owner(like: Entry, id: str) -> Entry:
     """Return an empty entry with the owner of another: tombstones are visible where the entry was."""
     return Entry(
         id=id,
+        user_id=like.user_id,
         agent_id=like.agent_id,
         session_id=like.session_id,
         project_id=like.project_id,
@@ -161,6 +162,9 @@ class StoreState(StateReader, Protocol):
 
     def possible_duplicates(self, entry: Entry) -> list[StoredEntry]:
         """Return entries with the same content, ordered by their first write."""
+
+    def find_slot(self, entry: Entry) -> StoredEntry | None:
+        """Return the entry that fills the slot of another; None if the slot is empty."""
 
     def citing_ids(self, namespace: str, id: str) -> list[str]:
         """Return the ids of the entries of which any version names this one as evidence."""

@@ -19,7 +19,7 @@ from omoide.core.value import check_choice, check_instance
 from omoide.errors import Invalid, MissingScope, MissingStore, NotCapable
 from omoide.longterm.relations import RELATIONS
 
-REACHES = ("session", "project", "agent")
+REACHES = ("session", "project", "user", "agent")
 QUERY_CAPABILITY = "CanQueryMemory"
 WRITE_CAPABILITY = "CanWriteMemory"
 _ALIASES = {QUERY_CAPABILITY: "can_query_memory", WRITE_CAPABILITY: "can_write_memory"}
@@ -29,7 +29,7 @@ class ToolConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the memory tools, made by the program."""
 
     reach: str | None = None
-    """`session`, `project` or `agent`; None for the scope of the agent's memory policy."""
+    """`session`, `project`, `user` or `agent`; None for the scope of the agent's memory policy."""
     strict: bool = False
     """Refuse memories that are incomplete or contradict others."""
 
@@ -70,6 +70,7 @@ def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> To
         agent_id=agent_id,
         session_id=getattr(ctx, "session_id", None) or scope.session_id,
         project_id=getattr(getattr(ctx, "request", None), "project_id", None) or scope.project_id,
+        user_id=getattr(getattr(ctx, "request", None), "user_id", None) or scope.user_id,
     )
     read_scope = _read_scope(config.reach, getattr(ctx, "reach", None) or scope, home)
     return ToolContext(
@@ -91,9 +92,13 @@ def _read_scope(reach: str | None, scope: Scope, home: Scope) -> Scope:
         case "project":
             if home.project_id is None:
                 raise Invalid("project_id", "is missing for tools that reach the project", "pass project_id=")
-            return Scope(namespace=home.namespace, project_id=home.project_id)
+            return Scope(namespace=home.namespace, user_id=home.user_id, project_id=home.project_id)
+        case "user":
+            if home.user_id is None:
+                raise Invalid("user_id", "is missing for tools that reach the user", "pass user_id=")
+            return Scope(namespace=home.namespace, user_id=home.user_id)
         case "agent":
-            return Scope(namespace=home.namespace, agent_id=home.agent_id)
+            return Scope(namespace=home.namespace, user_id=home.user_id, agent_id=home.agent_id)
         case _:
             return scope
 
@@ -161,8 +166,8 @@ Rationale = Annotated[str, Meta(description="Why it is so, or why it was decided
 Key = Annotated[
     str,
     Meta(
-        description="A short name for what it is about, such as database. Two memories of one kind with the "
-        "same key and different content contradict each other."
+        description="A short name for something that has one value at a time, such as home_city. The next "
+        "memory with the same key takes the place of this one; empty for everything else."
     ),
 ]
 Tags = Annotated[
@@ -233,6 +238,7 @@ def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
     fields = {
         "id": entry.id,
         "content": entry.content,
+        "key": entry.key,
         "type": entry.type,
         "confidence": entry.confidence,
         "created_at": iso_time(entry.created_at),

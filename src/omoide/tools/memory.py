@@ -220,12 +220,15 @@ def remember_tool(config: ToolConfig) -> Action:
         text = bounded_text(content, "content", MAX_CONTENT_BYTES)
         if not text:
             raise Invalid("content", "is empty", "say what is to be remembered")
+        name = bounded_text(key, "key", MAX_KEY_BYTES) or None
         fields = {
+            "key": name,
             "id": _entry_id(context, type, text),
             "type": _check_type(type),
             "confidence": parse_confidence(confidence),
             "rationale": bounded_text(rationale, "rationale", MAX_CONTENT_BYTES) or None,
-            "metadata": _metadata(context, type, bounded_text(key, "key", MAX_KEY_BYTES)),
+            # For a task, the agent that it is assigned to.
+            "metadata": {ASSIGNED_TO: context.write_scope.agent_id} if type == "task" else {},
             "tags": clean_tags(tags),
             "occurred_at": occurred_at.strip() or None,
             "source": "agent",
@@ -241,22 +244,20 @@ async def _write(
     context: ToolContext, content: str, fields: dict[str, Any], config: ToolConfig
 ) -> dict[str, Any]:
     store: Store = require(context.store, Store, "remember")
-    request = build_write_request(content, context.write_scope, fields)
+    request = build_write_request(content, _scope_of(context, fields["key"]), fields)
     if config.strict:
-        conflicts.check_complete(request.entry)
+        conflicts.check_complete(request.entry.replace(session_id=context.write_scope.session_id))
         await conflicts.refuse_conflicts(store, request.entry)
-    entry, message = await _write_once(store, request)
+    entry, message, replaced = await _write_once(store, request)
     answer: dict[str, Any] = {
         "remembered": True,
         "memory_id": entry.id,
         "memory_type": entry.type,
         "message": message,
     }
-    if (
-        isinstance(store, SupportsLinks)
-        and isinstance(store, SupportsQuery)
-        and entry.metadata.get(conflicts.KEY)
-    ):
+    if replaced is not None:
+        answer["replaced"] = replaced
+    if isinstance(store, SupportsLinks) and isinstance(store, SupportsQuery) and entry.key is not None:
         # Without the session, because a project shares its keys among sessions.
         found = await conflicts.link_conflicts(store, entry, context.write_scope.replace(session_id=None))
         others = [id for one in found for id in one.ids if id != entry.id]
@@ -266,24 +267,32 @@ async def _write(
     return answer
 
 
-async def _write_once(store: Store, request: WriteRequest) -> tuple[Entry, str]:
-    """Write a memory, unless an earlier call did; return it with a message for the model."""
+def _scope_of(context: ToolContext, key: str | None) -> Scope:
+    """Return the scope of a new memory: a key outlives the session, unless memory belongs to the session."""
+    if key is None or context.read_scope.session_id is not None:
+        return context.write_scope
+    return context.write_scope.replace(session_id=None)
+
+
+async def _write_once(store: Store, request: WriteRequest) -> tuple[Entry, str, str | None]:
+    """Write a memory, unless an earlier call did.
+
+    Returns:
+        The memory, a message for the model, and the id of the memory that it replaced.
+    """
     # The id is that of the call: a call repeated after a crash finds what it wrote before.
     if isinstance(store, SupportsGet):
         known = await queries.find(store, request.entry.id, request.entry.scope)
         if known is not None:
-            return known, f"This is stored already, as {known.id}."
+            return known, f"This is stored already, as {known.id}.", None
     receipt = await store.write(request)
     entry = receipt.entry
     duplicate = receipt.outcome == "duplicate_of"
     message = f"This was known already, as {entry.id}." if duplicate else f"Kept as {entry.type}."
-    return entry, " ".join((message, *receipt.notices))
-
-
-def _metadata(context: ToolContext, type: str, key: str) -> dict[str, Any]:
-    """Return the metadata of a memory: its key, and for a task the agent that it is assigned to."""
-    task = {ASSIGNED_TO: context.write_scope.agent_id} if type == "task" else {}
-    return {conflicts.KEY: key, **task} if key else task
+    replaced = receipt.metadata.get("superseded")
+    if replaced is not None:
+        message += f" It replaces {replaced}."
+    return entry, " ".join((message, *receipt.notices)), replaced
 
 
 def _check_type(type: str) -> str:
@@ -296,7 +305,9 @@ def _check_type(type: str) -> str:
 def _entry_id(context: ToolContext, type: str, content: str) -> str:
     """Return an id that is the same whenever the call is repeated, and another for other content."""
     scope = context.write_scope
-    parts = (scope.agent_id, scope.session_id, scope.project_id, context.idempotency_key, type, content)
+    parts = [scope.agent_id, scope.session_id, scope.project_id, context.idempotency_key, type, content]
+    if scope.user_id is not None:  # last, so that a call from before there were users has the id it had
+        parts.append(scope.user_id)
     return "mem_" + sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 

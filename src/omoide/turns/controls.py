@@ -39,6 +39,7 @@ class TurnRequest(Value, frozen=True, kw_only=True):
     input: str
     session_id: Id | None = None
     project_id: Id | None = None
+    user_id: Id | None = None
     context: MapField = EMPTY_MAP
     """The context of the turn, without secrets and what is no data."""
     controls: TextsField = ()

@@ -538,6 +538,7 @@ class Turn:
             store=environment.store,
             session_id=state.request.session_id,
             project_id=state.request.project_id,
+            user_id=state.request.user_id,
             context=environment.data,
         )
         if environment.recorder is not None:

@@ -76,6 +76,7 @@ def scope_of(
     *,
     session_id: str | None = None,
     project_id: str | None = None,
+    user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     include_session: bool = False,
 ) -> Scope:
@@ -86,6 +87,7 @@ def scope_of(
         policy: its memory policy.
         session_id: the session; required where the policy's scope is `session`.
         project_id: the project; required where the policy's scope is `project`.
+        user_id: the user; required where the policy's scope is `user`.
         context: data about the turn, which may name the namespace.
         include_session: put the session into the scope also where memory belongs to the agent.
     """
@@ -94,17 +96,25 @@ def scope_of(
         raise MissingScope("session")
     if policy.scope == "project" and not project_id:
         raise MissingScope("project")
+    if policy.scope == "user" and not user_id:
+        raise MissingScope("user")
     if session_id and (include_session or policy.scope == "session"):
         session = ids.check(session_id, "session_id")
     return Scope(
-        agent_id=spec.id, session_id=session, project_id=project_id, namespace=namespace_of(policy, context)
+        agent_id=spec.id,
+        session_id=session,
+        project_id=project_id,
+        user_id=user_id,
+        namespace=namespace_of(policy, context),
     )
 
 
 def recall_scope(scope: Scope, policy: MemoryPolicy) -> Scope:
     """Return the scope that recall reads: the project is only a label unless the policy is about it."""
     if policy.scope == "project":
-        return Scope(namespace=scope.namespace, project_id=scope.project_id)
+        return Scope(namespace=scope.namespace, user_id=scope.user_id, project_id=scope.project_id)
+    if policy.scope == "user":
+        return Scope(namespace=scope.namespace, user_id=scope.user_id)
     return scope.replace(project_id=None)
 
 
@@ -142,6 +152,7 @@ async def recall(
     store: Store | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
+    user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     extra: int = 0,
     memory_store: Store | None = None,
@@ -154,6 +165,7 @@ async def recall(
         store: the store that is asked.
         session_id: the session, for a policy with scope `session`.
         project_id: the project, for a policy with scope `project`.
+        user_id: the user whose memories are recalled; default: any.
         context: data about the turn, which may name the namespace.
         extra: number of memories to recall beyond the policy's `max_entries`.
         memory_store: another name of `store`.
@@ -165,7 +177,9 @@ async def recall(
     require(store, Store, "recall")
     # A project is a label on an agent's memories, unless the policy makes it their scope.
     project = project_id if policy.scope == "project" else None
-    scope = scope_of(spec, policy, session_id=session_id, project_id=project, context=context)
+    scope = scope_of(
+        spec, policy, session_id=session_id, project_id=project, user_id=user_id, context=context
+    )
     request = RecallRequest(
         agent_id=spec.id,
         session_id=scope.session_id,
@@ -175,6 +189,7 @@ async def recall(
         metadata=policy.metadata,
         namespace=scope.namespace,
         project_id=scope.project_id,
+        user_id=scope.user_id,
     )
     with observe.span("search_memory", agent_id=spec.id, conversation_id=session_id) as span:
         with map_store_errors(store):
@@ -193,6 +208,7 @@ async def write(
     store: Store | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
+    user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     include_session: bool = False,
     memory_store: Store | None = None,
@@ -206,6 +222,7 @@ async def write(
         store: the store that is written to.
         session_id: the session, for a policy with scope `session`.
         project_id: the project, for a policy with scope `project`.
+        user_id: the user that the memory belongs to.
         context: data about the turn, which may name the namespace.
         include_session: put the session on the memory also where the policy makes it the agent's.
         memory_store: another name of `store`.
@@ -226,6 +243,7 @@ async def write(
         policy,
         session_id=session_id,
         project_id=project_id,
+        user_id=user_id,
         context=context,
         include_session=include_session,
     )
@@ -242,6 +260,7 @@ async def capture_turn(
     store: Store | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
+    user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     at: int | None = None,
     message: MessageRef | None = None,
@@ -260,6 +279,7 @@ async def capture_turn(
         store: the store that is written to; without one nothing is captured.
         session_id: the session of the turn.
         project_id: the project, for a policy with scope `project`.
+        user_id: the user of the turn.
         context: data about the turn, which may name the namespace.
         at: the moment of the memory; default: now.
         message: the position of the input in the thread.
@@ -274,7 +294,13 @@ async def capture_turn(
     if policy is None or policy.capture != "conversation" or store is None:
         return None
     scope = scope_of(
-        spec, policy, session_id=session_id, project_id=project_id, context=context, include_session=True
+        spec,
+        policy,
+        session_id=session_id,
+        project_id=project_id,
+        user_id=user_id,
+        context=context,
+        include_session=True,
     )
     check_non_empty(content, "content")
     # A capture that is repeated after a crash writes the same memory again, not a second one.
@@ -284,6 +310,7 @@ async def capture_turn(
         agent_id=spec.id,
         session_id=scope.session_id,
         project_id=scope.project_id,
+        user_id=scope.user_id,
         namespace=scope.namespace,
         content=f"User: {input}\nAssistant: {content}",
         metadata={
@@ -314,6 +341,7 @@ async def recall_unseen(
     store: Store | None,
     session_id: str | None,
     project_id: str | None,
+    user_id: str | None,
     context: Mapping[str, Any],
 ) -> RecallResult | None:
     """Recall memories beside the turns that the prompt shows anyway.
@@ -330,6 +358,7 @@ async def recall_unseen(
             store=store,
             session_id=session_id,
             project_id=project_id,
+            user_id=user_id,
             context=context,
             extra=extra,
         )

@@ -125,6 +125,8 @@ class TurnKwargs(CommonKwargs, total=False):
     """The store for memory; None for a turn without memory."""
     session_id: str | None
     project_id: str | None
+    user_id: str | None
+    """The user whose memory the turn reads and writes; without one it is not narrowed to a user."""
     request_id: str | None
     agent: Agent | None
     """The agent that runs the turn; default: a new one."""
@@ -141,6 +143,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
     store: Any = None
     session_id: str | None = None
     project_id: str | None = None
+    user_id: str | None = None
     context: Mapping[str, Any] = EMPTY_MAP
     secrets: Mapping[str, Any] = EMPTY_MAP
     request_id: str | None = None
@@ -179,10 +182,11 @@ class TurnOptions(msgspec.Struct, kw_only=True):
             raise WrongType("store", "a store", self.store, "pass a store from open_store(…)")
         if self.agent is not None:
             check_instance(self.agent, "agent", kind=Agent)
-        for field in ("request_id", "session_id", "project_id"):
+        for field in ("request_id", "session_id", "project_id", "user_id"):
             value = getattr(self, field)
-            # An empty session or project means none; an empty request id is a mistake.
-            if value or (field == "request_id" and value is not None):
+            # An empty session or project means none; an empty request id is a mistake, and so is an empty
+            # user: it would open the memory of all users.
+            if value or (field in ("request_id", "user_id") and value is not None):
                 ids.check(value, field)
         _check_counter(self.count_tokens)
         if self.on_event is not None:
@@ -200,6 +204,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
             input=check_non_empty(input),
             session_id=self.session_id or None,
             project_id=self.project_id or None,
+            user_id=self.user_id,
             context=persistable_context(self.context),
             controls=tuple(type(control).__name__ for control in self.controls),
             off_record=self.off_record,
@@ -224,7 +229,12 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         if policy is None or self.store is None:
             return None
         return scope_of(
-            spec, policy, session_id=self.session_id, project_id=self.project_id, context=self.context
+            spec,
+            policy,
+            session_id=self.session_id,
+            project_id=self.project_id,
+            user_id=self.user_id,
+            context=self.context,
         )
 
     def build_environment(

@@ -94,6 +94,7 @@ async def build_preflight(
         store=options.store,
         session_id=options.session_id,
         project_id=options.project_id,
+        user_id=options.user_id,
         context=options.context,
     )
     recall_done = clock.now()

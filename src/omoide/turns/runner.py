@@ -326,7 +326,7 @@ def _resume_state(
     streaming: bool,
 ) -> TurnState:
     request = saved.asked
-    for field in ("session_id", "project_id", "request_id"):
+    for field in ("session_id", "project_id", "user_id", "request_id"):
         passed = getattr(options, field)
         own = request.id if field == "request_id" else getattr(request, field)
         if passed is not None and passed != own:
@@ -334,6 +334,7 @@ def _resume_state(
     check_same_controls(request, options.controls)
     options.session_id = request.session_id
     options.project_id = request.project_id
+    options.user_id = request.user_id
     # Decisions of this call override those that the snapshot holds.
     options.decisions = {**decode_decisions(saved.decisions), **options.decisions}
     options.context = resume_context(spec, request, options.context)
@@ -466,6 +467,7 @@ async def capture_result(state: TurnState, result: TurnResult, **source: Any) ->
             store=environment.store,
             session_id=request.session_id,
             project_id=request.project_id,
+            user_id=request.user_id,
             context=environment.data,
             at=request.at,
             **source,

@@ -87,7 +87,7 @@ class Window(Record, frozen=True, kw_only=True):
         return self.max_tokens - self.reserve_output_tokens
 
 
-SCOPES = ("agent", "session", "project")
+SCOPES = ("agent", "session", "project", "user")
 CAPTURES = ("manual", "conversation", "off")
 INJECTIONS = ("instructions", "context")
 
@@ -108,7 +108,8 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
     enabled: bool = True
     scope: str = "agent"
     """`agent`: everything the agent knows; `session`: what belongs to the conversation; `project`: what is
-    known about the project, from earlier sessions and other agents as well."""
+    known about the project, from earlier sessions and other agents as well; `user`: what is known about the
+    user, from all agents. A `user_id` passed to the turn narrows each of them to that user."""
     namespace: Namespace = None
     capture: str = "manual"
     """`conversation` captures each finished turn; `manual` and `off` write nothing automatically."""

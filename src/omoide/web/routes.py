@@ -48,7 +48,7 @@ from omoide.service.schemas import (
 )
 from omoide.sessions.context import SessionContext
 from omoide.sessions.session import Session
-from omoide.sessions.storage import SessionStore, session_not_found, spec_of
+from omoide.sessions.storage import SessionRecord, SessionStore, session_not_found, spec_of
 from omoide.sessions.storage import sessions as list_sessions
 from omoide.stores.async_store import AsyncStore, run_in_thread
 from omoide.stores.protocols import SupportsFeed, SupportsGet, SupportsQuery, SupportsWait
@@ -110,7 +110,10 @@ AGENT_HANDLERS = [agents, identity, spaces, who_can]
 async def sessions(state: State, memory_scope: Scope) -> SessionsResponse:
     """List the sessions of a namespace, last used first."""
     headers = await list_sessions(
-        state.store, agent_id=memory_scope.agent_id, namespace=memory_scope.namespace
+        state.store,
+        agent_id=memory_scope.agent_id,
+        user_id=memory_scope.user_id,
+        namespace=memory_scope.namespace,
     )
     selected = [header for header in headers if memory_scope.project_id in (None, header.project_id)]
     selected.sort(key=lambda header: header.updated_at, reverse=True)
@@ -121,10 +124,14 @@ async def sessions(state: State, memory_scope: Scope) -> SessionsResponse:
 async def transcript(state: State, memory_scope: Scope, id: str) -> TranscriptResponse:
     """Return a session with the entries of its thread."""
     stored = await SessionStore(state.store, id, memory_scope.namespace).load()
-    if stored is None or memory_scope.agent_id not in (None, stored[0].agent_id):
+    if stored is None or not _is_session_in(memory_scope, stored[0]):
         raise session_not_found(id)
     header, thread = stored
     return TranscriptResponse(session=SessionInfo.from_header(header), entries=tuple(thread.entries))
+
+
+def _is_session_in(scope: Scope, header: SessionRecord) -> bool:
+    return scope.agent_id in (None, header.agent_id) and scope.user_id in (None, header.user_id)
 
 
 @read_route("/context", 404)
@@ -181,9 +188,12 @@ async def _load_session(state: State, memory_scope: Scope, id: str) -> Session:
         raise NotFound("session", id, "it is of another agent")
     namespace = None if spec.memory is None else spec.memory.namespace
     context: dict[str, Any] = {namespace[1]: memory_scope.namespace} if isinstance(namespace, tuple) else {}
-    return await Session.load(
+    session = await Session.load(
         id, spec, store=state.store, namespace=memory_scope.namespace, context=context, model=_no_model
     )
+    if not _is_session_in(memory_scope, session.record):
+        raise session_not_found(id)
+    return session
 
 
 def _no_model(request: object, journal: object) -> str:
@@ -324,13 +334,19 @@ async def remember(
     """Store a memory of an agent.
 
     With an `id`, the memory with that id gets a new revision. A repeated request with the same
-    `Idempotency-Key` is applied once; `If-Match` refuses the request if the memory has another revision.
+    `Idempotency-Key` is applied once; `If-Match` refuses the request if the memory has another revision. With
+    a `key`, it supersedes the value that the key had in exactly this scope; `If-Match` refers to that value.
     """
     fields = payload.to_kwargs()
     fields["expected_rev"] = expected_rev(request)
     fields["idempotency_key"] = idempotency_key(request)
     result = await verbs.remember(state.store, fields.pop("content"), memory_scope, **fields)
-    response = RememberResponse(outcome=result.outcome, entry=result.entry, notices=result.notices)
+    response = RememberResponse(
+        outcome=result.outcome,
+        entry=result.entry,
+        superseded=result.metadata.get("superseded"),
+        notices=result.notices,
+    )
     return JSONResponse(response, headers=etag(result.entry.rev))
 
 
@@ -353,6 +369,7 @@ async def entries(
     cursor: str | None = None,
     type: str | None = None,
     tag: str | None = None,
+    key: str | None = None,
     min_confidence: Annotated[float, QueryParameter(ge=0, le=1)] = 0.0,
     since: Timestamp = None,
     until: Timestamp = None,
@@ -363,6 +380,7 @@ async def entries(
     filter = Filter(
         types=() if type is None else (type,),
         tags=() if tag is None else (tag,),
+        key=key,
         min_confidence=min_confidence,
         since=parse_timestamp(since, "since"),
         until=parse_timestamp(until, "until"),

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from omoide.core import codec
 from omoide.core.codec import MapField
-from omoide.core.entry import DEFAULT_NAMESPACE, MEMORY_TYPES, SOURCES, Evidence, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, MAX_KEY_LENGTH, MEMORY_TYPES, SOURCES, Evidence, Scope
 
 RIGHT_KEY = "right"
 """Key in a handler's `opt`: the right it needs; None for a public route."""
@@ -56,12 +56,13 @@ ScopeId = Annotated[str | None, QueryParameter(min_length=1, description="Of thi
 
 def query_scope(
     namespace: Annotated[str, QueryParameter(min_length=1, description="The namespace.")] = DEFAULT_NAMESPACE,
+    user: ScopeId = None,
     agent: ScopeId = None,
     session: ScopeId = None,
     project: ScopeId = None,
 ) -> Scope:
     """Return the scope that the query parameters of a request name."""
-    return Scope(namespace=namespace, agent_id=agent, session_id=session, project_id=project)
+    return Scope(namespace=namespace, user_id=user, agent_id=agent, session_id=session, project_id=project)
 
 
 SCOPE_PARAMETERS = {
@@ -183,6 +184,15 @@ ID_PATTERN = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
 
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 IdText = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": ID_PATTERN})]
+KeyText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_KEY_LENGTH,
+        description="name of a slot, whose next value supersedes the one before",
+        extra_json_schema={"pattern": ID_PATTERN},
+    ),
+]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 UnitFloat = Annotated[float, Meta(ge=0.0, le=1.0)]
 TIME_DESCRIPTION = "A time as ISO 8601 text, UTC without an offset, or as milliseconds since 1970 UTC."
@@ -205,6 +215,7 @@ class RememberBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields
 
     content: NonEmptyText
     id: IdText | None = None
+    key: KeyText | None = None
     type: MemoryTypeName | None = None
     confidence: UnitFloat | None = None
     importance: UnitFloat | None = None
@@ -225,6 +236,7 @@ class FilterBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
     types: tuple[MemoryTypeName, ...] | None = None
     tags: tuple[NonEmptyText, ...] | None = None
     tags_any: tuple[NonEmptyText, ...] | None = None
+    key: KeyText | None = None
     min_confidence: UnitFloat | None = None
     since: Timestamp | None = None
     until: Timestamp | None = None

@@ -35,6 +35,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 
 SCOPE_PARAMETERS = (
     "namespace",
+    "user",
+    "user_id",
     "agent",
     "agent_id",
     "project",

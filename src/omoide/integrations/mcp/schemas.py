@@ -21,6 +21,7 @@ class MemoryOutput(msgspec.Struct, kw_only=True):
     content: str
     confidence: float
     created_at: str
+    key: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
     source: str | UnsetType = UNSET
     rationale: str | UnsetType = UNSET
@@ -35,6 +36,7 @@ class RememberOutput(ToolOutput, kw_only=True):
     memory_id: str
     message: str
     memory_type: str | UnsetType = UNSET
+    replaced: str | UnsetType = UNSET
     contradicts: list[str] | UnsetType = UNSET
 
 

@@ -130,6 +130,7 @@ Sparql = Annotated[
         "Known prefixes: jido, rdf, rdfs, xsd, owl, omoide."
     ),
 ]
+KeyFilter = Annotated[str, Meta(description="Only memories with this key.")]
 Rows = Annotated[int, Meta(ge=1, le=MAX_ROWS, description="How many rows or triples at most.")]
 
 
@@ -196,6 +197,7 @@ async def list_memories(
     ctx: CallContext,
     type: MemoryTypeFilter = ALL_TYPES,
     tags: TagFilter = (),
+    key: KeyFilter = "",
     limit: Limit = 10,
     cursor: Cursor = "",
     forgotten: IncludeForgotten = False,
@@ -206,6 +208,7 @@ async def list_memories(
     filter = Filter(
         types=type_filter(type),
         tags=clean_tags(tags),
+        key=key.strip() or None,
         include_superseded=forgotten,
         include_stale=forgotten,
         include_expired=forgotten,

@@ -233,6 +233,7 @@ class StoreProvider:
             agent_id=scope.require_agent_id(),
             session_id=scope.session_id,
             project_id=scope.project_id,
+            user_id=scope.user_id,
             namespace=scope.namespace,
             content=value if is_text else codec.encode(value).decode(),
             # Text is its own value; any other is stored beside its JSON, to be restored with its type.
@@ -278,6 +279,8 @@ class StoreProvider:
 def _entry_id(scope: Scope, key: str) -> str:
     """Return the id of the entry of a key in a scope."""
     parts = [scope.agent_id, scope.session_id, scope.project_id, key]
+    if scope.user_id is not None:  # last, so that ids without a user stay as they are
+        parts.append(scope.user_id)
     return f"kv_{blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
 
 

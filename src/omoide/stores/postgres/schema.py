@@ -128,6 +128,17 @@ MIGRATIONS: tuple[str, ...] = (
         namespace {_TEXT} NOT NULL, kind {_TEXT} NOT NULL, id {_TEXT} NOT NULL, owner {_TEXT} NOT NULL,
         until BIGINT NOT NULL, token BIGINT NOT NULL, PRIMARY KEY (namespace, kind, id));
     """,
+    f"""
+    ALTER TABLE entries ADD COLUMN user_id {_TEXT}, ADD COLUMN key {_TEXT};
+    ALTER TABLE tombstones ADD COLUMN user_id {_TEXT};
+    ALTER TABLE documents ADD COLUMN user_id {_TEXT};
+    ALTER TABLE receipts ADD COLUMN superseded {_TEXT};
+    CREATE INDEX by_user ON entries (owner, user_id, type, live, time, no) WHERE user_id IS NOT NULL;
+    CREATE INDEX by_key ON entries (owner, key, live, time, no) WHERE key IS NOT NULL;
+    CREATE UNIQUE INDEX by_slot ON entries
+        (owner, key, coalesce(user_id, ''), coalesce(session, ''), coalesce(project, ''))
+        WHERE key IS NOT NULL AND live IN (1, 2);
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -3,6 +3,9 @@
 Every key of a namespace has the namespace in braces as its hash tag, so that a cluster keeps all of them in
 one slot and one script can change them. Keys of the store as a whole have a tag of their own.
 
+Schema 2 added `slots`, and a last field to tombstones, documents, their owners and receipts: the user, and
+what a write superseded. Values of schema 1 end before it, and are decoded without it.
+
 Each value that several writers may change begins with a stamp of sixteen digits, a new one after every
 change, so that a script can compare it with what was read.
 """
@@ -40,6 +43,7 @@ KEY_TYPES = {
     "leases": "hash",
     "watch": "hash",
     "same": "hash",
+    "slots": "hash",
     "access": "hash",
     "used": "zset",
     "all": "zset",
@@ -61,11 +65,11 @@ KEY_TYPES = {
 
 `meta` counters; `rows` entries; `found` their index data; `past` their older versions; `all` live entries, by
 commit; `time` all entries, by time; `gone` entries that are no longer live, by commit; `expiry` live entries,
-by expiry; `same` ids by content; `on` dependents of an id; `links`, `ends` links, and links of an entry;
-`invalid` number of invalidating links; `stones` tombstones; `receipts`, `keys`, `kept` receipts by
-idempotency key, keys by entry, and keys by time; `access`, `used` count and time of uses; `docs`, `owners`,
-`doclog`, `kind`, `kinds`, `leases` documents; `log` changes; `watch` stamps of what is read together; `gate`
-lock; `done` last commit of a writer.
+by expiry; `same` ids by content; `slots` the id that fills each slot; `on` dependents of an id; `links`,
+`ends` links, and links of an entry; `invalid` number of invalidating links; `stones` tombstones; `receipts`,
+`keys`, `kept` receipts by idempotency key, keys by entry, and keys by time; `access`, `used` count and time
+of uses; `docs`, `owners`, `doclog`, `kind`, `kinds`, `leases` documents; `log` changes; `watch` stamps of
+what is read together; `gate` lock; `done` last commit of a writer.
 """
 
 
@@ -99,17 +103,36 @@ def is_valid_prefix(text: str) -> bool:
 
 
 def partitions_of(entry: Entry) -> list[str]:
-    """Return the partitions of the indexes that contain an entry: all, agent, session and project."""
-    own = (("a", entry.agent_id), ("s", entry.session_id), ("p", entry.project_id))
+    """Return the partitions of the indexes that contain an entry: all, those of its owner, and of its key."""
+    own = (
+        ("u", entry.user_id),
+        ("a", entry.agent_id),
+        ("s", entry.session_id),
+        ("p", entry.project_id),
+        ("k", entry.key),
+    )
     return ["*", *(f"{letter}{id}" for letter, id in own if id is not None)]
 
 
 def partition_for(scope: Scope) -> str:
     """Return the smallest partition that contains a scope."""
-    for letter, id in (("s", scope.session_id), ("p", scope.project_id), ("a", scope.agent_id)):
+    keys = (("s", scope.session_id), ("u", scope.user_id), ("p", scope.project_id), ("a", scope.agent_id))
+    for letter, id in keys:
         if id is not None:
             return f"{letter}{id}"
     return "*"
+
+
+def key_partition(key: str) -> str:
+    """Return the partition of the entries with a key."""
+    return f"k{key}"
+
+
+def slot_field(entry: Entry) -> bytes:
+    """Return the field of `slots` for the slot of an entry."""
+    return join_ids(
+        entry.agent_id, entry.user_id or "", entry.session_id or "", entry.project_id or "", entry.key or ""
+    )
 
 
 def watch_field(id: str) -> str:
@@ -217,19 +240,19 @@ def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, 
     return [
         (
             Entry(
-                id=id, agent_id=agent, session_id=session, project_id=project, namespace=namespace,
-                content="-", created_at=0,
+                id=id, user_id=next(iter(user), None), agent_id=agent, session_id=session,
+                project_id=project, namespace=namespace, content="-", created_at=0,
             ),
             Version(id=id, rev=rev, at=at, reason=reason),
         )
-        for agent, session, project, rev, at, reason in _unpack(raw[STAMP_LENGTH:])
+        for agent, session, project, rev, at, reason, *user in _unpack(raw[STAMP_LENGTH:])
     ]  # fmt: skip
 
 
 def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes | int]:
     """Encode a value of `stones`."""
     plain = [
-        (like.agent_id, like.session_id, like.project_id, stone.rev, stone.at, stone.reason)
+        (like.agent_id, like.session_id, like.project_id, stone.rev, stone.at, stone.reason, like.user_id)
         for like, stone in tombstones
     ]
     return [COMMIT_TICK, pack(plain)]
@@ -237,27 +260,33 @@ def encode_tombstones(tombstones: Sequence[tuple[Entry, Version]]) -> list[bytes
 
 def decode_receipt(raw: bytes) -> Receipt:
     """Decode a value of `receipts`."""
-    fingerprint, outcome, at, stale, body = _unpack(raw[STAMP_LENGTH:])
+    fingerprint, outcome, at, stale, body, *superseded = _unpack(raw[STAMP_LENGTH:])
     entry = decode_entry(body)
     entry = semantics.replace_unchecked(entry, stale=True) if stale else entry
-    return fingerprint, semantics.write_result(WriteRequest(entry=entry), entry, outcome), at
+    request = WriteRequest(entry=entry)
+    return fingerprint, semantics.write_result(request, entry, outcome, next(iter(superseded), None)), at
 
 
 def encode_receipt(receipt: Receipt) -> list[bytes | int]:
     """Encode a value of `receipts`."""
     fingerprint, result, at = receipt
     entry = result.entry
-    return [COMMIT_TICK, pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry)])]
+    superseded = result.metadata.get("superseded")
+    return [
+        COMMIT_TICK,
+        pack([fingerprint, result.outcome, at, entry.stale, encode_entry(entry), superseded]),
+    ]
 
 
 def decode_document(raw: bytes, key: DocumentKey) -> Document:
     """Decode a document without its log."""
-    agent, session, rev, at, body = _unpack(raw[STAMP_LENGTH:])
+    agent, session, rev, at, body, *user = _unpack(raw[STAMP_LENGTH:])
     namespace, kind, id = key
     return Document(
         kind=kind,
         id=id,
         namespace=namespace,
+        user_id=next(iter(user), None),
         agent_id=agent,
         session_id=session,
         rev=rev,
@@ -277,9 +306,21 @@ def encode_document(document: Document) -> list[bytes | int]:
                 document.rev,
                 document.updated_at,
                 codec.encode(document.body),
+                document.user_id,
             ]
         ),
     ]
+
+
+def decode_owner(raw: bytes, namespace: str) -> Scope:
+    """Decode the owner of a document."""
+    agent, session, *user = (text or None for text in raw.decode().split(SEPARATOR))
+    return Scope(namespace=namespace, user_id=next(iter(user), None), agent_id=agent, session_id=session)
+
+
+def encode_owner(document: Document) -> str:
+    """Encode the owner of a document."""
+    return SEPARATOR.join((document.agent_id or "", document.session_id or "", document.user_id or ""))
 
 
 def decode_item(raw: bytes) -> Any:

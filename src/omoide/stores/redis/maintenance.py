@@ -40,19 +40,36 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ensure_store(server: RedisConnections, key: bytes, schema: str, *, read_only: bool) -> str:
-    """Create the store unless it exists, check its schema, and return its generation."""
+    """Create the store unless it exists, check its schema, and return its generation.
+
+    Values of an older schema stay as they are, because they can be read; only its number is raised, so that
+    an older Omoide does not write beside what it cannot read.
+    """
     if not read_only:
         server.execute("HSETNX", key, "schema", schema)
+        _raise_schema(server, key, schema)
         server.execute("HSETNX", key, "features", str(FEATURES_VERSION))
         server.execute("HSETNX", key, "life", ids.uuid7())
     stored, generation = server.execute("HMGET", key, "schema", "life")
-    if stored is not None and stored.decode() != schema:
+    if stored is not None and not _is_known(stored, schema):
         raise WrongVersion(
             server.name,
             f"has schema {stored.decode()}, and this Omoide knows {schema}",
             "install a newer one",
         )
     return "" if generation is None else str(generation.decode())
+
+
+def _raise_schema(server: RedisConnections, key: bytes, schema: str) -> None:
+    """Write the number of this schema over that of an older one."""
+    stored = server.execute("HGET", key, "schema")
+    if stored is not None and stored.decode() != schema and _is_known(stored, schema):
+        server.execute("HSET", key, "schema", schema)
+
+
+def _is_known(stored: bytes, schema: str) -> bool:
+    """Return True if values of a stored schema can be read."""
+    return stored.isdigit() and 1 <= int(stored) <= int(schema)
 
 
 def check_server(server: RedisConnections, settings: StoreSettings) -> None:
@@ -142,6 +159,7 @@ def _lookup_commands(keys: NamespaceKeys, id: str, row: EntryRow) -> list[Comman
     return [
         ["HMGET", keys("past"), *(past or [b"-"])],
         ["HGET", keys("same"), semantics.content_key(entry)],
+        ["HGET", keys("slots"), layout.slot_field(entry)],
         *(["ZSCORE", keys("time", name), number + id.encode()] for name in partitions_of(entry)),
         *(["ZSCORE", keys("all", name), id] for name in partitions_of(entry)),
         *(["ZSCORE", keys("on", premise), id] for premise in sorted(semantics.premises(entry))),
@@ -150,11 +168,13 @@ def _lookup_commands(keys: NamespaceKeys, id: str, row: EntryRow) -> list[Comman
 
 def _check_indexes(id: str, row: EntryRow, replies: list[Any], horizon: int) -> Iterator[str]:
     entry = _entry_of(row)
-    past, same, *scores = replies
+    past, same, slot, *scores = replies
     if entry.rev > row.first_rev and None in past:
         yield f"entry {id!r}: a version is missing"
     if same is None or id not in same[layout.STAMP_LENGTH :].decode().split(SEPARATOR):
         yield f"entry {id!r}: it is not known by what it says"
+    if entry.fills_slot and (slot is None or slot[layout.STAMP_LENGTH :].decode() != id):
+        yield f"entry {id!r}: it is not the value of its key"
     count = len(partitions_of(entry))
     times, live, dependencies = scores[:count], scores[count : 2 * count], scores[2 * count :]
     if any(score is None or int(float(score)) != semantics.time_of(entry) for score in times):

@@ -302,6 +302,16 @@ class RedisSnapshot:
         ]
         return sorted(same, key=lambda stored: stored.number)
 
+    def find_slot(self, entry: Entry) -> StoredEntry | None:
+        field = layout.slot_field(entry)
+        (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("slots"), field]])
+        self.expect(entry.namespace, "slots", field, raw)
+        if raw is not None:
+            self.find(entry.namespace, raw[layout.STAMP_LENGTH :].decode())
+        # What this operation has changed so far decides, not what the server has.
+        holders = (stored for stored in self.entries.values() if stored.entry.shares_slot(entry))
+        return next((stored for stored in holders if stored.entry.fills_slot), None)
+
     def fetch_index_data(self, entry: Entry) -> IndexData:
         """Fetch the index data of one entry."""
         (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("found"), entry.id]])
@@ -458,8 +468,7 @@ class RedisSnapshot:
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
             key = (namespace, *_split_pair(field))
             if key not in self.removed_documents:
-                agent, session = (text or None for text in raw.decode().split(SEPARATOR))
-                owners[key] = Scope(namespace=namespace, agent_id=agent, session_id=session)
+                owners[key] = layout.decode_owner(raw, namespace)
         return owners
 
     # Replies

@@ -54,7 +54,8 @@ OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs"
 """Options of a `redis://` URL beside the settings of all stores."""
 
 DEFAULT_PREFIX = "omoide:"
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
+"""2 added users and keys. A store of schema 1 can be read; opened for writing it becomes one of 2."""
 
 _BOOLEANS = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 _PAGE_BATCH = 200
@@ -375,7 +376,8 @@ def _read_ids_by_time(
     snapshot: RedisSnapshot, query: Query, until: int, offset: int, count: int
 ) -> list[str]:
     scope, filter = query.scope, query.filter
-    keys, partition = snapshot.keys(scope.namespace), partition_for(scope)
+    keys = snapshot.keys(scope.namespace)
+    partition = partition_for(scope) if filter.key is None else layout.key_partition(filter.key)
     until = until if filter.until is None else min(until, filter.until)
     times = [str(until), str(filter.since or 0)]
     members, stamp = snapshot.fetch(

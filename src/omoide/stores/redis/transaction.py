@@ -21,7 +21,6 @@ from omoide.stores.redis import layout
 from omoide.stores.redis.connection import CommitWriter, RedisConnections
 from omoide.stores.redis.layout import (
     COMMIT_TICK,
-    SEPARATOR,
     Argument,
     EntryRow,
     NamespaceKeys,
@@ -63,6 +62,7 @@ class NamespaceChanges:
         self.log_records: list[bytes] = []
         self.changed_entries: dict[str, FetchedEntry] = {}
         self._touched: set[str] = set()
+        self._emptied_slots: set[bytes] = set()
         self._deletions: dict[tuple[str, bytes], list[Argument]] = {}
         self._commands: list[list[Any]] = []
 
@@ -105,6 +105,8 @@ class NamespaceChanges:
         for partition in partitions_of(entry):
             self.delete("ZREM", keys("time", partition), [number + id.encode()])
             self.delete("ZREM", keys("all", partition), [id])
+        if stored.before.fills_slot:
+            self._emptied_slots.add(layout.slot_field(stored.before))
         self.delete("ZREM", keys("expiry"), [id])
         self.delete("HDEL", keys("access"), [id])
         self.delete("ZREM", keys("used"), [id])
@@ -129,6 +131,7 @@ class NamespaceChanges:
         """Return the changes as an argument of the commit script; `key_index` numbers the keys."""
         for id, stored in self.changed_entries.items():
             self._write_entry(id, stored)
+        self._write_slots()
         for fields in batches(sorted(self._touched)):
             stamps: list[Argument] = []
             for field in fields:
@@ -166,16 +169,36 @@ class NamespaceChanges:
             self.increment("vectors", bool(stored.model) - bool(stored.model_before))
         for old in stored.replaced_versions:
             self.command("HSET", keys("past"), [number, b"%d" % old.rev], layout.encode_version(old))
-        if before is None or semantics.time_of(before) != semantics.time_of(entry):
-            for partition in partitions_of(entry):
-                member: Argument = [number, id.encode()]
+        member: Argument = [number, id.encode()]
+        former = [] if before is None else partitions_of(before)
+        for partition in partitions_of(entry):
+            if before is None or partition not in former or not _has_same_time(before, entry):
                 self.command("ZADD", keys("time", partition), str(semantics.time_of(entry)), member)
+        for partition in {*former} - {*partitions_of(entry)}:  # its key is another one now
+            self.command("ZREM", keys("time", partition), member)
+            self.command("ZREM", keys("all", partition), id)
+            self.touch(partition)
         if before is None or semantics.content_key(before) != semantics.content_key(entry):
             if before is not None:
                 self.command("REMOVE_MEMBER", keys("same"), semantics.content_key(before), id)
             self.command("ADD_MEMBER", keys("same"), semantics.content_key(entry), id)
         self._write_live_indexes(id, stored)
         self.touch(*partitions_of(entry))
+
+    def _write_slots(self) -> None:
+        """Fill and empty slots as the changed entries end up, in whatever order they changed."""
+        slots = self.keys("slots")
+        changed = self.changed_entries.values()
+        filled = {
+            layout.slot_field(stored.entry): stored.entry.id for stored in changed if stored.entry.fills_slot
+        }
+        for stored in changed:
+            if stored.before is not None and stored.before.fills_slot:
+                self._emptied_slots.add(layout.slot_field(stored.before))
+        for field in sorted(self._emptied_slots - filled.keys()):
+            self.command("HDEL", slots, field)
+        for field, id in filled.items():
+            self.command("HSET", slots, field, [COMMIT_TICK, id.encode()])
 
     def _write_live_indexes(self, id: str, stored: FetchedEntry) -> None:
         keys, entry = self.keys, stored.entry
@@ -191,6 +214,10 @@ class NamespaceChanges:
             self.command("ZADD", keys("expiry"), str(entry.expires_at), id)
         elif stored.before is not None and stored.before.expires_at is not None:
             self.command("ZREM", keys("expiry"), id)
+
+
+def _has_same_time(one: Entry, other: Entry) -> bool:
+    return semantics.time_of(one) == semantics.time_of(other)
 
 
 class RedisTransaction(RedisSnapshot):
@@ -427,8 +454,7 @@ class RedisTransaction(RedisSnapshot):
         changes.command("DEL", self.log_key(key))
         self._append_log(key, log)
         if document.rev == 1:
-            owner = f"{document.agent_id or ''}{SEPARATOR}{document.session_id or ''}"
-            changes.command("HSET", keys("owners"), field, owner)
+            changes.command("HSET", keys("owners"), field, layout.encode_owner(document))
             changes.command("ZADD", keys("kind", key[1]), "0", key[2])
             changes.command("SADD", keys("kinds"), key[1])
             changes.touch(DOCUMENTS_FIELD)

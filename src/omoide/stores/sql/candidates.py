@@ -292,6 +292,7 @@ def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: 
         condition += f" AND type IN ({','.join('?' * len(types))})"
         parameters.extend(types)
     for column, operator, value in (
+        ("key", "=", filter.key),
         ("confidence", ">=", filter.min_confidence or None),
         ("time", ">=", filter.since),
         ("time", "<=", filter.until),
@@ -410,7 +411,9 @@ def _read_numbers(
         marks = ",".join("?" * len(batch))
         # Otherwise SQLite walks an index of the scope instead of looking the numbers up.
         mark = db.dialect.no_index_prefix
-        looser = condition.replace("owner", f"{mark}owner", 1).replace("session=", f"{mark}session=")
+        looser = condition.replace("owner", f"{mark}owner", 1)
+        for column in ("user_id", "session"):
+            looser = looser.replace(f"{column}=", f"{mark}{column}=")
         statement = f"{_SELECT}e.no IN ({marks}) AND {looser}"
         yield from db.execute(statement, (slot, *batch, *parameters))
 
@@ -458,7 +461,7 @@ class LargeScopeIndex:
         """Load the whole scope."""
         condition, parameters = live_rows
         # A scope that is most of the file is read in the order of the file, not of an index.
-        is_partial = "session" in condition or "project" in condition
+        is_partial = any(column in condition for column in ("user_id", "session", "project"))
         table = "entries" if is_partial else f"entries {db.dialect.table_order_hint}"
         cursor = db.execute(f"SELECT no, time, expires, speaker FROM {table} WHERE {condition}", parameters)
         numbers, times, ends, names = [], [], [], dict[str, None]()

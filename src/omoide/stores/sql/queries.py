@@ -216,7 +216,7 @@ def query(db: Database, request: Query) -> Page:
         return _query_as_of(db, request, request.as_of)
     position = (_MAX_INT64, _MAX_INT64) if request.cursor is None else records.decode_cursor(request.cursor)
     filter = request.filter
-    # The database has looked at types, times, expiry and what is forgotten already.
+    # The database has looked at keys, types, times, expiry and what is forgotten already.
     rest = filter.tags or filter.tags_any or filter.min_confidence
     passes = semantics.entry_predicate(filter, request.at) if rest else None
     found: list[Entry] = []
@@ -239,6 +239,13 @@ def _newest(db: Database, request: Query, position: tuple[int, ...]) -> Iterator
     statuses = rows.allowed_statuses(request.filter)
     if inside is None:
         return iter(())
+    if request.filter.key is not None:
+        # Few entries share a key, and its index has them together.
+        condition, parameters = f"{inside[0]} AND key=?", [*inside[1], request.filter.key]
+        if types is not None:
+            condition += f" AND {db.dialect.no_index_prefix}type IN ({','.join('?' * len(types))})"
+            parameters += types
+        return _scan_index(db, request, (condition, parameters), statuses, position)
     if request.scope.agent_id is None:
         # Many owners: one statement that sorts is better than a stretch for each of them.
         all_types = types or _ALL_TYPES
@@ -437,14 +444,15 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
 def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:
     """Return the tombstones of an id that are in the scope, oldest first."""
     cursor = db.execute(
-        "SELECT agent, session, project, rev, at, reason FROM tombstones"
+        "SELECT user_id, agent, session, project, rev, at, reason FROM tombstones"
         " WHERE namespace=? AND id=? ORDER BY rowid",
         (scope.namespace, id),
     )
     return [
         Version(id=id, rev=rev, at=at, reason=reason)
-        for agent, session, project, rev, at, reason in cursor
-        if scope.agent_id in (None, agent)
+        for user, agent, session, project, rev, at, reason in cursor
+        if scope.user_id in (None, user)
+        and scope.agent_id in (None, agent)
         and scope.session_id in (None, session)
         and scope.project_id in (None, project)
     ]

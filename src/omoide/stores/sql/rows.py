@@ -30,7 +30,7 @@ T = TypeVar("T")
 WhereClause = tuple[str, list[Any]]
 """An SQL condition and its parameters."""
 
-DocumentRow = tuple[int, str | None, str | None, int]
+DocumentRow = tuple[int, str | None, str | None, str | None, int]
 
 MODELS_LOCK = AdvisoryLock("models")
 """Protects which embedder serves."""
@@ -44,16 +44,18 @@ It is taken exclusively, before `MODELS_LOCK`, to change the embedder.
 ONE_OWNER = "owner=?"
 ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
 
-INSERT_TOMBSTONE = """INSERT INTO tombstones (namespace, id, agent, session, project, rev, at, reason)
-    VALUES (?,?,?,?,?,?,?,?)"""
-"""Records an erased entry: its owner, when and why."""
+_INSERT_TOMBSTONE = """INSERT INTO tombstones
+    (namespace, id, user_id, agent, session, project, rev, at, reason) VALUES (?,?,?,?,?,?,?,?,?)"""
 
-_INSERT = """INSERT INTO entries (namespace, id, owner, session, project, type, live, time, expires,
-    confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
-_UPDATE = """UPDATE entries SET namespace=?, id=?, owner=?, session=?, project=?, type=?, live=?, time=?,
-    expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?, changed=?, written=?,
-    twin=?, body=?, features=? WHERE no=?"""
+_INSERT = """INSERT INTO entries (namespace, id, user_id, key, owner, session, project, type, live, time,
+    expires, confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
+_UPDATE = """UPDATE entries SET namespace=?, id=?, user_id=?, key=?, owner=?, session=?, project=?, type=?,
+    live=?, time=?, expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?,
+    changed=?, written=?, twin=?, body=?, features=? WHERE no=?"""
+_FIND_SLOT = """SELECT no, body, live FROM entries WHERE owner=? AND key=? AND coalesce(user_id, '')=?
+    AND coalesce(session, '')=? AND coalesce(project, '')=? AND key IS NOT NULL AND live IN (1, 2)"""
+"""One probe of the unique index of slots, whose expressions and condition these are; no id is empty."""
 _PUT_VECTOR = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
     ON CONFLICT (key) DO UPDATE SET pooled = excluded.pooled, given = excluded.given"""
 _PUT_CODED_VECTOR = """INSERT INTO vectors (key, pooled, given, code) VALUES (?,?,?,CAST(? AS BIT VARYING))
@@ -116,7 +118,25 @@ def scope_condition(db: Database, scope: Scope) -> WhereClause | None:
         if owner is None:
             return None
         condition, parameters = ONE_OWNER, [owner]
-    for column, value in (("session", scope.session_id), ("project", scope.project_id)):
+    for column, value in (
+        ("user_id", scope.user_id),
+        ("session", scope.session_id),
+        ("project", scope.project_id),
+    ):
+        if value is not None:
+            condition += f" AND {column}=?"
+            parameters.append(value)
+    return condition, parameters
+
+
+def document_condition(scope: Scope) -> WhereClause:
+    """Return the condition for documents of a scope; they belong to no project."""
+    condition, parameters = "namespace=?", list[Any]([scope.namespace])
+    for column, value in (
+        ("user_id", scope.user_id),
+        ("agent", scope.agent_id),
+        ("session", scope.session_id),
+    ):
         if value is not None:
             condition += f" AND {column}=?"
             parameters.append(value)
@@ -144,7 +164,8 @@ def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexDat
         else (message.thread, message.seq, message.role, message.speaker)
     )
     return (
-        entry.namespace, entry.id, owner, entry.session_id, entry.project_id, semantics.type_of(entry),
+        entry.namespace, entry.id, entry.user_id, entry.key, owner, entry.session_id, entry.project_id,
+        semantics.type_of(entry),
         semantics.status_of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
         entry.importance, *message_columns, entry.rev, at, seq, semantics.content_key(entry),
         records.encode_entry(entry), indexed.features,
@@ -199,6 +220,12 @@ def delete_vectors(db: Database, no: int, *, keep_given: bool = False) -> None:
     db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
 
 
+def insert_tombstone(db: Database, like: Entry, id: str, rev: int, at: int, reason: str | None) -> None:
+    """Record an erased id with the owner of an entry, when and why."""
+    owner = (like.user_id, like.agent_id, like.session_id, like.project_id)
+    db.execute(_INSERT_TOMBSTONE, (like.namespace, id, *owner, rev, at, reason))
+
+
 def log_change(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
     """Append a change to the log."""
     db.execute(
@@ -242,6 +269,17 @@ def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
     """Return an entry and its number, or None."""
     row = db.execute(
         "SELECT no, body, live FROM entries WHERE namespace=? AND id=?", (namespace, id)
+    ).fetchone()
+    return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
+
+
+def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:
+    """Return the entry that fills the slot of another, and its number, or None if the slot is empty."""
+    owner = None if entry.key is None else owner_of(db, entry.namespace, entry.agent_id)
+    if owner is None:
+        return None
+    row = db.execute(
+        _FIND_SLOT, (owner, entry.key, entry.user_id or "", entry.session_id or "", entry.project_id or "")
     ).fetchone()
     return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
 
@@ -574,24 +612,21 @@ def load_document(db: Database, kind: str, id: str, scope: Scope) -> Document | 
     row = _find_document(db, kind, id, scope)
     if row is None:
         return None
-    no, agent, session, rev = row
+    no, user, agent, session, rev = row
     at, body = db.execute("SELECT at, body FROM documents WHERE no=?", (no,)).fetchone()
     log = db.execute("SELECT body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
     return _document(
-        kind, scope, (id, agent, session, rev, at, body), tuple(_decode_body(item) for (item,) in log)
+        kind, scope, (id, user, agent, session, rev, at, body), tuple(_decode_body(item) for (item,) in log)
     )
 
 
 def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
     """List documents of a kind after an id, without their logs."""
-    condition, parameters = "namespace=? AND kind=? AND id > ?", [scope.namespace, kind, after or ""]
-    for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
-        if value is not None:
-            condition += f" AND {column}=?"
-            parameters.append(value)
+    condition, parameters = document_condition(scope)
     cursor = db.execute(
-        f"SELECT id, agent, session, rev, at, body FROM documents WHERE {condition} ORDER BY id LIMIT ?",
-        (*parameters, limit),
+        f"SELECT id, user_id, agent, session, rev, at, body FROM documents WHERE {condition}"
+        " AND kind=? AND id > ? ORDER BY id LIMIT ?",
+        (*parameters, kind, after or "", limit),
     )
     return [_document(kind, scope, row) for row in cursor]
 
@@ -605,14 +640,15 @@ def document_kinds(db: Database, namespace: str) -> list[str]:
 def _document(
     kind: str,
     scope: Scope,
-    row: tuple[str, str | None, str | None, int, int, bytes],
+    row: tuple[str, str | None, str | None, str | None, int, int, bytes],
     log: tuple[Any, ...] = (),
 ) -> Document:
-    id, agent, session, rev, at, body = row
+    id, user, agent, session, rev, at, body = row
     return Document(
         kind=kind,
         id=id,
         namespace=scope.namespace,
+        user_id=user,
         agent_id=agent,
         session_id=session,
         rev=rev,
@@ -626,19 +662,20 @@ def save_document(db: Database, document: Document, expected_rev: int | None, no
     """Replace a document and its log."""
     namespace_scope = Scope(namespace=document.namespace)
     row = _find_document(db, document.kind, document.id, namespace_scope)
-    rev = 0 if row is None else row[3]
-    if row is not None and row[1:3] != (document.agent_id, document.session_id):
+    rev = 0 if row is None else row[4]
+    if row is not None and row[1:4] != (document.user_id, document.agent_id, document.session_id):
         raise IdTaken(document.id)
     Conflict.check(_document_name(document.kind, document.id), expected_rev, rev)
     body = codec.encode(document.body)
     if row is None:
         ((no,),) = db.execute(
-            "INSERT INTO documents (namespace, kind, id, agent, session, rev, at, body)"
-            " VALUES (?,?,?,?,?,?,?,?) RETURNING no",
+            "INSERT INTO documents (namespace, kind, id, user_id, agent, session, rev, at, body)"
+            " VALUES (?,?,?,?,?,?,?,?,?) RETURNING no",
             (
                 document.namespace,
                 document.kind,
                 document.id,
+                document.user_id,
                 document.agent_id,
                 document.session_id,
                 1,
@@ -670,7 +707,7 @@ def append_to_document(
     row = _find_document(db, kind, id, scope)
     if row is None:
         raise NotFound(kind, id, "save the document first")
-    no, rev = row[0], row[3]
+    no, rev = row[0], row[4]
     Conflict.check(_document_name(kind, id), expected_rev, rev)
     first = db.execute("SELECT coalesce(max(n), 0) + 1 FROM document_log WHERE document=?", (no,)).fetchone()[
         0
@@ -728,12 +765,13 @@ def _check_claimable(db: Database, kind: str, id: str, scope: Scope) -> None:
 
 def _find_document(db: Database, kind: str, id: str, scope: Scope) -> DocumentRow | None:
     row: DocumentRow | None = db.execute(
-        "SELECT no, agent, session, rev FROM documents WHERE namespace=? AND kind=? AND id=?",
+        "SELECT no, user_id, agent, session, rev FROM documents WHERE namespace=? AND kind=? AND id=?",
         (scope.namespace, kind, id),
     ).fetchone()
-    if row is None or scope.agent_id not in (None, row[1]) or scope.session_id not in (None, row[2]):
+    if row is None:
         return None
-    return row
+    owner = zip((scope.user_id, scope.agent_id, scope.session_id), row[1:4], strict=True)
+    return row if all(wanted in (None, own) for wanted, own in owner) else None
 
 
 def _decode_body(body: bytes) -> Any:

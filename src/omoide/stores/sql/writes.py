@@ -107,10 +107,20 @@ class WriteBatch:
             return known
         result = self._write(request, indexed)
         db.execute(
-            "INSERT INTO receipts VALUES (?,?,?,?,?,?,?) ON CONFLICT (namespace, key) DO UPDATE SET"
+            "INSERT INTO receipts (namespace, key, print, id, rev, outcome, at, superseded)"
+            " VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (namespace, key) DO UPDATE SET"
             " print = excluded.print, id = excluded.id, rev = excluded.rev,"
-            " outcome = excluded.outcome, at = excluded.at",
-            (namespace, key, print_, result.entry.id, result.entry.rev, result.outcome, self._now),
+            " outcome = excluded.outcome, at = excluded.at, superseded = excluded.superseded",
+            (
+                namespace,
+                key,
+                print_,
+                result.entry.id,
+                result.entry.rev,
+                result.outcome,
+                self._now,
+                result.metadata.get("superseded"),
+            ),
         )
         db.execute(
             "DELETE FROM receipts WHERE (namespace, key) IN"
@@ -120,7 +130,17 @@ class WriteBatch:
         return result
 
     def import_entry(self, entry: Entry, indexed: IndexData) -> int:
-        """Insert a new entry unchanged; return its row number."""
+        """Insert a new entry unchanged, unless a newer one fills its slot; return its row number."""
+        if entry.fills_slot:
+            holder = rows.find_slot(self._db, entry)
+            if holder is not None:
+                entry, replaced = semantics.decide_import(entry, holder[1], self._now)
+                if replaced is not None:
+                    self._replace(holder, entry)
+        return self._insert(entry, indexed)
+
+    def _insert(self, entry: Entry, indexed: IndexData) -> int:
+        """Insert a new entry, whose first revision here may be a later one; return its row number."""
         no = self._save(entry, None, indexed)
         if entry.rev != 1:
             self._db.execute("UPDATE entries SET first=? WHERE no=?", (entry.rev, no))
@@ -135,34 +155,71 @@ class WriteBatch:
     def _write(self, request: WriteRequest, indexed: IndexData) -> WriteResult:
         """Write an entry without looking at its idempotency key."""
         new = request.entry
-        existing = rows.find(self._db, new.namespace, new.id)
-        if request.dedupe and existing is None and request.supersedes is None:
-            duplicate = _find_duplicate(self._db, new, self._now)
-            if duplicate is not None:
-                return semantics.write_result(request, duplicate, "duplicate_of")
-        vector_changed = existing is not None and indexed.given and self._is_new_vector(existing[0], indexed)
-        outcome, entry = semantics.decide_write(
-            request, None if existing is None else existing[1], vector_changed=vector_changed
-        )
+        existing, holder = rows.find(self._db, new.namespace, new.id), rows.find_slot(self._db, new)
+        outcome, entry = self._decide(request, existing, holder, indexed)
+        if outcome == "duplicate_of":
+            return semantics.write_result(request, entry, outcome)
+        replaced = None
         if outcome == "stored":
-            same = existing is not None and existing[1].content == entry.content
-            no = self._save(entry, None if existing is None else existing[0], indexed, keep_given=same)
-            if existing is None:
-                self._propagate_new(entry, no)
-            elif semantics.premises(entry) != semantics.premises(existing[1]):
-                self._propagate(
-                    entry.namespace, entry.id, was_out=semantics.status_of(existing[1]) != semantics.LIVE
-                )
+            replaced = semantics.replaced_value(entry, None if holder is None else holder[1])
+            if holder is not None and replaced is not None:
+                self._replace(holder, entry)
+                existing = rows.find(self._db, new.namespace, new.id)  # it may derive from what it replaces
+            self._store(entry, existing, indexed)
         if request.supersedes is not None:
             self.flush_postings()
             self._propagated = True
             agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
             supersede(self._db, request.supersedes, agent, by=entry.id, now=self._now)
             self._seq = rows.last_seq(self._db)
+        superseded = semantics.superseded_id(request, replaced)
+        if superseded is not None:
             outcome = "superseded"
         if self._limit is not None:
             check_session(self._db, entry, self._limit)
-        return semantics.write_result(request, entry, outcome)
+        return semantics.write_result(request, entry, outcome, superseded)
+
+    def _decide(
+        self,
+        request: WriteRequest,
+        existing: tuple[int, Entry] | None,
+        holder: tuple[int, Entry] | None,
+        indexed: IndexData,
+    ) -> semantics.WriteDecision:
+        """Decide what a write does, given the entry under its id and the one that fills its slot."""
+        new = request.entry
+        # The holder of a slot is the only duplicate that a value can have.
+        if request.dedupe and existing is None and request.supersedes is None and new.key is None:
+            duplicate = _find_duplicate(self._db, new, self._now)
+            if duplicate is not None:
+                return semantics.WriteDecision("duplicate_of", duplicate)
+        return semantics.decide_write(
+            request,
+            None if existing is None else existing[1],
+            vector_changed=existing is not None
+            and indexed.given
+            and self._is_new_vector(existing[0], indexed),
+            holder=None if holder is None else holder[1],
+            now=self._now,
+        )
+
+    def _store(self, entry: Entry, existing: tuple[int, Entry] | None, indexed: IndexData) -> None:
+        """Store a new entry or revision, and update what depends on it."""
+        if existing is None:
+            self._propagate_new(entry, self._insert(entry, indexed))
+            return
+        no, before = existing
+        entry = semantics.replace_unchecked(entry, stale=before.stale)
+        self._save(entry, no, indexed, keep_given=before.content == entry.content)
+        if semantics.premises(entry) != semantics.premises(before):
+            self._propagate(entry.namespace, entry.id, was_out=semantics.status_of(before) != semantics.LIVE)
+
+    def _replace(self, holder: tuple[int, Entry], by: Entry) -> None:
+        """Supersede the value of a slot, before the next one is stored: the index admits one at a time."""
+        self.flush_postings()
+        self._propagated = True
+        _replace(self._db, holder, by, self._now)
+        self._seq = rows.last_seq(self._db)
 
     def _propagate_new(self, entry: Entry, no: int) -> None:
         """Update staleness after an insert; most often nothing depends on the entry."""
@@ -192,7 +249,10 @@ class WriteBatch:
         if stored is None or stored[1].stale == result.entry.stale:
             return result
         return semantics.write_result(
-            result.request, semantics.replace_unchecked(result.entry, stale=stored[1].stale), result.outcome
+            result.request,
+            semantics.replace_unchecked(result.entry, stale=stored[1].stale),
+            result.outcome,
+            result.metadata.get("superseded"),
         )
 
     def _is_new_vector(self, no: int, indexed: IndexData) -> bool:
@@ -247,7 +307,7 @@ def _stored_result(
 ) -> WriteResult | None:
     """Return the result of an earlier request with the same idempotency key, or None."""
     row = db.execute(
-        "SELECT print, id, rev, outcome FROM receipts WHERE namespace=? AND key=? AND at >= ?",
+        "SELECT print, id, rev, outcome, superseded FROM receipts WHERE namespace=? AND key=? AND at >= ?",
         (request.entry.namespace, key, now - semantics.KEY_LIFETIME_MS),
     ).fetchone()
     if row is None:
@@ -262,7 +322,7 @@ def _stored_result(
         body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
         if body is not None:
             entry = semantics.replace_unchecked(records.decode_entry(body[0]), stale=entry.stale)
-    return semantics.write_result(request, entry, row[3])
+    return semantics.write_result(request, entry, row[3], row[4])
 
 
 def _find_duplicate(db: Database, new: Entry, now: int) -> Entry | None:
@@ -321,7 +381,17 @@ def reinstate(db: Database, id: str, scope: Scope, *, expected_rev: int | None, 
     Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
         return entry
+    holder = rows.find_slot(db, entry)
+    if holder is not None:
+        _replace(db, holder, semantics.as_reinstated(entry), now)
+        no, entry = rows.get(db, id, scope)  # its staleness may have changed
     return _save_revision(db, no, entry, semantics.as_reinstated(entry), "restore", now)
+
+
+def _replace(db: Database, holder: tuple[int, Entry], by: Entry, now: int) -> None:
+    """Supersede the value of a slot by the one that is stored next."""
+    no, entry = holder
+    _save_revision(db, no, entry, semantics.as_replaced(entry, by, now), "supersede", now)
 
 
 def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: int) -> Entry:
@@ -412,11 +482,12 @@ def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[st
             (scope.namespace, id),
         )
         notices += [semantics.derived_entry_notice(other, id) for (other,) in cursor]
-    owner_condition = "" if scope.agent_id is None else " AND (agent IS NULL OR agent=?)"
-    (documents,) = db.execute(
-        f"SELECT count(*) FROM documents WHERE namespace=?{owner_condition}",
-        (scope.namespace, *([] if scope.agent_id is None else [scope.agent_id])),
-    ).fetchone()
+    condition, parameters = "namespace=?", [scope.namespace]
+    for column, value in (("user_id", scope.user_id), ("agent", scope.agent_id)):
+        if value is not None:
+            condition += f" AND ({column} IS NULL OR {column}=?)"
+            parameters.append(value)
+    (documents,) = db.execute(f"SELECT count(*) FROM documents WHERE {condition}", parameters).fetchone()
     return semantics.remaining_copies(notices, documents)
 
 
@@ -452,10 +523,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     # The entry before its figures, as others do who note uses, so that no two wait for each other.
     db.execute("DELETE FROM entries WHERE no=?", (no,))
     db.execute("DELETE FROM access WHERE no=?", (no,))
-    db.execute(
-        rows.INSERT_TOMBSTONE,
-        (namespace, entry.id, entry.agent_id, entry.session_id, entry.project_id, entry.rev, now, reason),
-    )
+    rows.insert_tombstone(db, entry, entry.id, entry.rev, now, reason)
     rows.log_change(db, entry, no, "erase", now)
     return _ErasedEntry(entry.id, versions, links, live != semantics.LIVE, sources)
 
@@ -478,15 +546,11 @@ def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEnt
 def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
     """Erase the documents of a scope; return their kinds and ids.
 
-    Documents belong to an agent and a session, not to a project.
+    Documents belong to a user, an agent and a session, not to a project.
     """
     if scope.project_id is not None:
         return []
-    condition, parameters = "namespace=?", [scope.namespace]
-    for column, value in (("agent", scope.agent_id), ("session", scope.session_id)):
-        if value is not None:
-            condition += f" AND {column}=?"
-            parameters.append(value)
+    condition, parameters = rows.document_condition(scope)
     found = db.execute(f"SELECT no, kind, id FROM documents WHERE {condition}", parameters).fetchall()
     db.execute(
         f"DELETE FROM leases WHERE (namespace, kind, id) IN"
@@ -537,10 +601,7 @@ def insert_missing_tombstones(
     added = []
     for id, entry in missing.items():
         if rows.find(db, namespace, id) is None and not rows.is_erased(db, namespace, id):
-            owner = (entry.agent_id, entry.session_id, entry.project_id)
-            db.execute(
-                rows.INSERT_TOMBSTONE, (namespace, id, *owner, 0, now, semantics.MISSING_PREMISE_REASON)
-            )
+            rows.insert_tombstone(db, entry, id, 0, now, semantics.MISSING_PREMISE_REASON)
             added.append(id)
     return added
 

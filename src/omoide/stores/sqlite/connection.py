@@ -134,6 +134,18 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE vectors ADD COLUMN given INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    ALTER TABLE entries ADD COLUMN user_id TEXT;
+    ALTER TABLE entries ADD COLUMN key TEXT;
+    ALTER TABLE tombstones ADD COLUMN user_id TEXT;
+    ALTER TABLE documents ADD COLUMN user_id TEXT;
+    ALTER TABLE receipts ADD COLUMN superseded TEXT;
+    CREATE INDEX by_user ON entries (owner, user_id, type, live, time) WHERE user_id IS NOT NULL;
+    CREATE INDEX by_key ON entries (owner, key, live, time) WHERE key IS NOT NULL;
+    CREATE UNIQUE INDEX by_slot ON entries
+        (owner, key, coalesce(user_id, ''), coalesce(session, ''), coalesce(project, ''))
+        WHERE key IS NOT NULL AND live IN (1, 2);
+    """,
 )
 
 VERSION = len(MIGRATIONS)

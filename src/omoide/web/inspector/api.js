@@ -23,7 +23,7 @@ export const inWords = (part, value) => (value < 0 && session.less[part]) || ses
 export const scope = {
     get: () =>
         Object.fromEntries(
-            ["namespace", "agent", "session", "project"].map((name) => [
+            ["namespace", "user", "agent", "session", "project"].map((name) => [
                 name,
                 document.forms.scope.elements[name].value.trim(),
             ]),

@@ -107,6 +107,7 @@ export function card(entry, hit, again) {
         facts([
             ["", entry.type || "memory"],
             ["sure", percent(entry.confidence)],
+            ["user", entry.user_id],
             ["of", entry.agent_id],
             ["in", entry.session_id],
             ["project", entry.project_id],
@@ -147,7 +148,7 @@ function reasons(hit) {
     return table("Why it was found", ["what it says", "adds", "rank", "part"], rows);
 }
 
-const whose = (entry) => ({ agent: entry.agent_id, session: null, project: null });
+const whose = (entry) => ({ user: entry.user_id, agent: entry.agent_id, session: null, project: null });
 
 async function act(path, body, entry, done, again) {
     try {

@@ -46,6 +46,7 @@ export async function show(main, given) {
     ]);
     main.append(
         facts([
+            ["user", talk.session.user_id],
             ["agent", talk.session.agent_id],
             ["project", talk.session.project_id],
             ["status", talk.session.status],
