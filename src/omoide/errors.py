@@ -50,7 +50,7 @@ OmoideError
 │   └── TooManyRequests                   the rate limit is exceeded
 ├── NotCapable                            an identity does not declare what a tool needs
 ├── MissingExtra            (ImportError) an optional dependency is not installed
-├── ModelUnavailable                      files of a model are missing, wrong, or not downloadable
+├── ModelUnavailable                      files of a model are missing or damaged
 ├── EmbedderFailed                        an embedder raised, or returned something that is no vector
 ├── ModelFailed                           a language model did not answer
 │   ├── ModelRefused                      it rejected the request: key, quota, name, content
@@ -644,7 +644,7 @@ class MissingExtra(OmoideError, ImportError):
 
 
 class ModelUnavailable(OmoideError):
-    """The files of a model are missing, wrong, or cannot be downloaded."""
+    """The files of a model are missing or damaged."""
 
     def __init__(self, model: str, problem: str, remedy: str) -> None:
         super().__init__(f"model {model!r} {problem}; {remedy}")

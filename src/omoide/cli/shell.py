@@ -67,7 +67,7 @@ _OPTIONS = {
     "agent": ("ID", "The agent whose memory it is; '' for any."),
     "project": ("ID", "The project; '' for any. Usually the repository you are in."),
     "session": ("ID", "The session; usually any."),
-    "embedder": ("NAME", "auto, minilm, static, none or provider:model."),
+    "embedder": ("NAME", "auto, local, none or provider:model."),
 }
 
 COUNT = click.IntRange(max=2**31 - 1)

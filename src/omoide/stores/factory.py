@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 import msgspec
 
 from omoide import embedders
-from omoide.embedders import Embedder
+from omoide.embedders import LOCAL_ENCODER, Embedder
 from omoide.errors import DiskFull, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.redaction import mask_url, resolve_guard
@@ -37,8 +37,6 @@ _MODULES = {
 }
 """Modules that open stores other than `memory://`, by URL scheme; imported on demand."""
 
-_EMBEDDER_PREFIXES = {"all-MiniLM": "minilm", "wordllama": "static"}
-
 _log = logging.getLogger("omoide")
 
 
@@ -47,7 +45,7 @@ def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncSto
 
     Args:
         url: The URL; settings may follow as query parameters, such as `?durability=power&mode=ro`.
-        embedder: A name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a
+        embedder: A name (`auto`, `local`, `none`, `provider:model`), an embedder, a
             function from texts to vectors, or None. `auto` selects the one whose vectors the store
             already has.
         settings: Fields of `omoide.stores.semantics.StoreSettings`.
@@ -143,9 +141,8 @@ def embedder_for(name: str, requested: Any, stored: str | None) -> Embedder | No
 
 def _available_embedder(stored: str) -> Embedder | None:
     """Return the embedder of this name, or None if it is not available here."""
-    name = next((name for start, name in _EMBEDDER_PREFIXES.items() if stored.startswith(start)), stored)
     try:
-        embedder = embedders.choose(name)
+        embedder = embedders.choose("local" if stored == LOCAL_ENCODER else stored)
     except OmoideError:
         return None
     return embedder if embedder is not None and embedder.name == stored else None
