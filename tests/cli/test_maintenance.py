@@ -9,7 +9,8 @@ import pytest
 from click.testing import Result
 
 from omoide.cli import maintenance
-from omoide.embedders import LOCAL_ENCODER
+from omoide.embedders import LOCAL_ENCODER, HashEmbedder
+from omoide.stores import open_store
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -90,6 +91,34 @@ def test_a_store_can_be_given_vectors(omoide: Run, answer: Answer) -> None:
     assert omoide("reindex", "--embedder", "local").stdout.startswith(f"vectors of {LOCAL_ENCODER}")
     recalled = answer("recall", "which memory is number two?", "--embedder", "auto")
     assert any(reason["part"] == "vector" for reason in recalled["hits"][0]["why"]["reasons"])
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("removed", ["minilm", "static"])
+@pytest.mark.parametrize("command", [["list"], ["recall", "what?"], ["reindex"]], ids=lambda parts: parts[0])
+def test_embedders_of_earlier_versions_are_refused_by_every_command(
+    removed: str, command: list[str], omoide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the remedy, whether the name is an option or in the environment."""
+    told = f"'{removed}' was removed; use 'local', then run: omoide reindex --store"
+    assert told in omoide(*command, "--embedder", removed, code=2).stderr
+    monkeypatch.setenv("OMOIDE_EMBEDDER", removed)
+    assert told in omoide(*command, code=2).stderr
+
+
+@pytest.mark.usefixtures("three")
+def test_doctor_finds_another_embedder(answer: Answer, omoide: Run, home: Path) -> None:
+    """Vectors of another encoder than the one in use are a problem, told with the command that solves it."""
+    with open_store(f"sqlite:///{home / 'data/omoide/memory.db'}", embedder="none") as store:
+        store.sync.reindex(HashEmbedder(8))
+    checks = {check["name"]: check for check in answer("doctor", "--embedder", "local", code=1)["checks"]}
+    assert checks["embedder"]["state"] == "problem"
+    assert "vectors of hash-8, not of omoide-encoder-1; omoide reindex --store" in checks["embedder"]["told"]
+    recalled = answer("recall", "number two", "--embedder", "auto")
+    assert "omoide reindex --store" in recalled["notices"][0]
+    done = answer("reindex", "--embedder", "auto")
+    assert (done["embedder"], done["embedded"]) == (LOCAL_ENCODER, 3)
+    assert answer("doctor", "--embedder", "auto")["ok"]
 
 
 def test_doctor_tells_where_settings_come_from(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from omoide import embedders
 from omoide.cli.shell import (
@@ -28,6 +29,7 @@ from omoide.cli.shell import (
 from omoide.errors import Corrupted, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.records import Finding
 from omoide.stores.redaction import mask_url
+from omoide.stores.reindex import reindex_remedy
 from omoide.stores.sqlite.store import network_file_system
 
 if TYPE_CHECKING:
@@ -120,8 +122,13 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
             yield from store.sync.findings()
             without_vectors = stats.without_vectors if stats.embedder else 0
             text = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
-            more = f"; {without_vectors} entries have none: omoide reindex" if without_vectors else ""
-            yield Finding("embedder", "note" if without_vectors else "ok", text + more)
+            own = store.sync.embedder
+            if own is not None and stats.embedder not in (None, own.name):
+                text += f", not of {own.name}; {reindex_remedy(mask_url(store.url), own)}"
+                yield Finding("embedder", "problem", text)
+            else:
+                more = f"; {without_vectors} entries have none: omoide reindex" if without_vectors else ""
+                yield Finding("embedder", "note" if without_vectors else "ok", text + more)
             counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
             text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
             yield Finding("entries", "ok", text)
@@ -259,14 +266,23 @@ def restore_backup_command(ctx: CommandContext, path: Path, yes: bool) -> None:
 
 @command("reindex", "omoide reindex --store agent.db")
 def reindex_command(ctx: CommandContext) -> None:
-    """Compute all vectors anew, with the embedder in use."""
+    """Give all memories vectors of the embedder, and index terms of this version.
+
+    The store can be used meanwhile: the old vectors serve until all new ones are there. A run that was
+    stopped continues where it was.
+    """
     embedder = embedders.choose(ctx.settings.embedder.value)
     with ctx.open_store() as store, progress_bar() as report:
-        store.sync.reindex(embedder, progress=report and partial(report, "reading again"))
-        stats = store.sync.stats(ctx.scope)
-    ctx.print_result(
-        {"embedder": stats.embedder}, lambda: click.echo(f"vectors of {stats.embedder or 'no embedder'}")
-    )
+        result = store.sync.reindex(embedder, progress=report and partial(report, "reindexing"))
+
+    def show() -> None:
+        click.echo(f"vectors of {result.embedder or 'no embedder'}")
+        click.echo(
+            f"{result.entries} memories: {result.embedded} embedded, {result.updated_terms} with new terms, "
+            f"{result.given_vectors} supplied vectors kept"
+        )
+
+    ctx.print_result(msgspec.structs.asdict(result), show)
 
 
 def require_sqlite(store: AsyncStore) -> SQLiteStore:
