@@ -14,7 +14,17 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from omoide import Entry, Filter, RecallRequest, Scope, WriteRequest, blocking, clock, open_store
+from omoide import (
+    Entry,
+    Filter,
+    RecallRequest,
+    RecallResult,
+    Scope,
+    WriteRequest,
+    blocking,
+    clock,
+    open_store,
+)
 from omoide.embedders import FunctionEmbedder, HashEmbedder
 from omoide.errors import Closed, Erased, Invalid, OmoideError, StoreFailed
 from omoide.stores import AsyncStore, Document, Link, Query, refuse_secrets
@@ -55,7 +65,8 @@ def recall_contents(store: AsyncStore, query: str = "tea", **fields: Any) -> lis
 
 
 def recall_notices(store: AsyncStore) -> tuple[str, ...]:
-    return store.sync.recall(RecallRequest(agent_id="ada", query="tea")).notices
+    result: RecallResult = store.sync.recall(RecallRequest(agent_id="ada", query="tea"))
+    return (*result.notices,)
 
 
 def test_a_backup_ends_while_others_write() -> None:

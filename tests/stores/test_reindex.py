@@ -7,6 +7,7 @@ among them superseded, stale and expired ones, a long one, and two that came wit
 from __future__ import annotations
 
 import gzip
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from omoide.errors import Busy, DiskFull, Invalid, OmoideError
 from omoide.stores import StoreSettings
 from omoide.stores.redis import maintenance as redis_maintenance
 from omoide.stores.reindex import CLAIM_MS, ReindexClaim
-from omoide.stores.sqlite.store import SQLiteStore, shutil
+from omoide.stores.sqlite.store import SQLiteStore
 
 FILES = {"minilm": "all-MiniLM-L6-v2-int8-1", "static": "wordllama-256"}
 OLD, NEW = HashEmbedder(64), HashEmbedder(32)

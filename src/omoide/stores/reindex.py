@@ -10,7 +10,7 @@ that was killed ends when its process is gone from this host, or else with its t
 from __future__ import annotations
 
 import os
-import socket
+import platform
 from collections.abc import Callable
 from shlex import quote
 
@@ -45,7 +45,7 @@ class ReindexClaim(msgspec.Struct, frozen=True, kw_only=True):
     def create(cls) -> ReindexClaim:
         """Return a claim of this process."""
         until = clock.now() + CLAIM_MS
-        return cls(owner=ids.uuid7(), host=socket.gethostname(), process=os.getpid(), until=until)
+        return cls(owner=ids.uuid7(), host=platform.node(), process=os.getpid(), until=until)
 
     @classmethod
     def decode(cls, text: str | bytes) -> ReindexClaim:
@@ -64,7 +64,7 @@ class ReindexClaim(msgspec.Struct, frozen=True, kw_only=True):
         """Return True unless the run is known to be dead."""
         if self.until <= clock.now():
             return False
-        return self.host != socket.gethostname() or _process_exists(self.process)
+        return self.host != platform.node() or _process_exists(self.process)
 
     def refusal(self, store: str) -> Busy:
         """Return the error for a second run."""
