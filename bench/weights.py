@@ -1,6 +1,6 @@
 """Which weights find the most, and how much do they find in conversations they were not chosen on?
 
-`python -m bench.weights locomo10.json --embedder minilm` chooses the weights of the second stage on all but
+`python -m bench.weights locomo10.json --embedder local` chooses the weights of the second stage on all but
 some of the conversations and counts what they find in those left out, fold by fold; then it chooses them on
 all and prints them. The loss is that of a choice among the best rows of the first stage, with bounds that
 keep any sign from taking over. Intervals are bootstrapped over questions. No language model takes part.
@@ -66,7 +66,7 @@ def main() -> int:
     """Choose, count and print."""
     parser = argparse.ArgumentParser(prog="bench.weights", description="Choose weights by cross-validation.")
     parser.add_argument("data", type=Path, help="the file of LoCoMo")
-    parser.add_argument("--embedder", default="minilm", help="minilm, static or none")
+    parser.add_argument("--embedder", default="local", help="local or none")
     parser.add_argument("--folds", type=int, default=FOLDS)
     given = parser.parse_args()
     embedder = choose(given.embedder)

@@ -69,7 +69,7 @@ def read(log: str) -> list[Entry]:
 
 def main() -> Answered:
     """Keep the log, and ask."""
-    with open_store("memory://", embedder="static") as store:
+    with open_store("memory://", embedder="local") as store:
         receipts = store.sync.write_many([WriteRequest(entry=entry) for entry in read(LOG)])
         answers = {
             question: blocking.recall(store, question, SCOPE, limit=2, at=millis(ASKED_AT))

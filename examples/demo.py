@@ -163,7 +163,7 @@ async def shown_stale(store: Store) -> list[str]:
 
 async def dying(url: str) -> None:
     """What the other process does: answer, and be killed on the way."""
-    async with open_store(url, embedder="static") as store, opened(store, "monday", model=killed) as session:
+    async with open_store(url, embedder="local") as store, opened(store, "monday", model=killed) as session:
         await session.chat(KILLED)
 
 
@@ -210,7 +210,7 @@ async def tuesday(store: Store) -> tuple[list[str], Preflight, str]:
 
 async def story(url: str, time: FrozenClock) -> Told:
     """Two days."""
-    async with open_store(url, embedder="static") as store:
+    async with open_store(url, embedder="local") as store:
         promotion = await monday(store)
         promoted = [one.entry.content for one in promotion.plan.to_promote]
         for content in promoted:

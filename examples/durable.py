@@ -34,7 +34,7 @@ class Desk(NamedTuple):
 
 async def learn(url: str) -> list[WriteResult]:
     """The first program: three memories, and one of them twice."""
-    async with open_store(url, embedder="static") as store:
+    async with open_store(url, embedder="local") as store:
         return [
             await omoide.remember(
                 store, "The customer prefers to be called Alex.", DESK, id="name", type="fact", confidence=0.9
@@ -55,7 +55,7 @@ async def learn(url: str) -> list[WriteResult]:
 
 async def carry_on(url: str, receipts: list[WriteResult]) -> Desk:
     """The second program: it knows nothing but the file."""
-    async with open_store(url, embedder="static") as store:
+    async with open_store(url, embedder="local") as store:
         answer = await omoide.recall(store, "What does the repair of the lamp cost?", DESK, limit=2)
 
         await omoide.remember(

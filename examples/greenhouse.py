@@ -252,7 +252,7 @@ def outlives_its_program() -> str:
     heading("10. It remembers after a restart")
     with TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'memory.db').as_posix()}"
-        with open_store(url, embedder="static") as store:
+        with open_store(url, embedder="local") as store:
             for content, kind, confidence in LEARNED:
                 receipt = blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
                 show(receipt.outcome, content)
@@ -276,7 +276,7 @@ def stand_in(request: Any, journal: Any) -> str:
 def answers() -> str:
     """A turn: recall, prompt, model, capture."""
     heading("11. It answers with what it remembers")
-    with open_store("memory://", embedder="static") as store:
+    with open_store("memory://", embedder="local") as store:
         for content, kind, confidence in LEARNED:
             blocking.remember(store, content, KEEPERS, type=kind, confidence=confidence)
         seen = blocking.preflight(GUIDE, QUESTION, store=store)
@@ -293,7 +293,7 @@ def answers() -> str:
 
 def ask(url: str) -> None:
     """What the other process does: open the file, recall, and print the best line with its reason."""
-    with open_store(url, embedder="static") as store:
+    with open_store(url, embedder="local") as store:
         best = blocking.recall(store, QUESTION, KEEPERS, limit=1).hits[0]
     print(best.entry.content, best.why, sep="\n")
 

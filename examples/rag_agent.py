@@ -127,7 +127,7 @@ async def talk() -> Answers:
     agent = Agent.new("clerk", id="clerk-1", plugins=[(RagPlugin, {"provider": "library", "index": "shop"})])
     answers: dict[str, str] = {}
     async with (
-        open_store("memory://", embedder="static") as store,
+        open_store("memory://", embedder="local") as store,
         Runtime(
             providers={"library": StoreProvider(store, name="shelves"), "away": Hanging()},
             dispatchers={"desk": to_desk},

@@ -63,7 +63,7 @@ class Listener:
 async def talk(model: Model | str, lines: Iterable[str]) -> Chat:
     """Answer each line while it is being said; each conversation begins anew, and memory goes on."""
     answers, pieces, events, tokens = [], 0, [], 0
-    async with open_store("memory://", embedder="static") as store:
+    async with open_store("memory://", embedder="local") as store:
         for number, line in enumerate(lines):
             async with (
                 Session.open(SPEC, f"evening-{number}", store=store, model=model) as session,

@@ -58,7 +58,7 @@ def answer(request: Request, journal: Journal) -> str:
 async def morning(url: str) -> None:
     """The first program: the customer tells a story."""
     async with (
-        open_store(url, embedder="static") as store,
+        open_store(url, embedder="local") as store,
         Session.open(SUPPORT, "alex", store=store, model=answer) as session,
     ):
         for line in MORNING:
@@ -67,7 +67,7 @@ async def morning(url: str) -> None:
 
 async def evening(url: str) -> Talk:
     """The second program: the same customer asks, and then another one."""
-    async with open_store(url, embedder="static") as store:
+    async with open_store(url, embedder="local") as store:
         async with Session.open(SUPPORT, "alex", store=store, model=answer) as session:
             preview = await session.preflight(EVENING[0])
             answers = [await session.chat(line) for line in EVENING]

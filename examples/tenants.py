@@ -77,7 +77,7 @@ async def count(store: Store) -> dict[str, int]:
 
 async def work() -> Served:
     """The same in a store that forgets everything in the end."""
-    async with open_store("memory://", embedder="static") as store:
+    async with open_store("memory://", embedder="local") as store:
         return await serve(store)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "open_graph",
     "preflight",
     "recall",
+    "reindex",
     "reinstate",
     "remember",
     "turn",
@@ -113,6 +114,7 @@ class _InlineStore:
     reinstate = _inline("reinstate")
     erase = _inline("erase")
     scrub = _inline("scrub")
+    reindex = _inline("reindex")
 
 
 def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -136,6 +138,7 @@ recall = _blocking(verbs.recall)
 forget = _blocking(verbs.forget)
 reinstate = _blocking(verbs.reinstate)
 erase = _blocking(verbs.erase)
+reindex = _blocking(verbs.reindex)
 
 
 def turn(spec: AgentSpec, input: str | Snapshot, **options: Unpack[TurnKwargs]) -> TurnResult:

@@ -15,7 +15,6 @@ OmoideError
 │   │   └── OwnedElsewhere                an agent that runs on another node of its fleet
 │   ├── SignalTooLarge                    a signal larger than a transport accepts
 │   ├── Refused                           content that a write hook refuses
-│   ├── EmbedderChanged                   a store whose vectors come from another embedder
 │   ├── MissingStore                      memory is requested without a store
 │   ├── MissingScope                      memory of a session, project or user is requested without its id
 │   ├── MissingNamespace                  the namespace comes from the context, which lacks it
@@ -50,7 +49,7 @@ OmoideError
 │   └── TooManyRequests                   the rate limit is exceeded
 ├── NotCapable                            an identity does not declare what a tool needs
 ├── MissingExtra            (ImportError) an optional dependency is not installed
-├── ModelUnavailable                      files of a model are missing, wrong, or not downloadable
+├── ModelUnavailable                      files of a model are missing or damaged
 ├── EmbedderFailed                        an embedder raised, or returned something that is no vector
 ├── ModelFailed                           a language model did not answer
 │   ├── ModelRefused                      it rejected the request: key, quota, name, content
@@ -226,21 +225,6 @@ class Refused(Invalid):
         super().__init__(
             field, f"seems to hold {', '.join(self.found)}", "remove it, or let the store mask it"
         )
-
-
-class EmbedderChanged(Invalid):
-    """The vectors of a store come from another embedder than the one it was opened with."""
-
-    FIELD_IS_PATH = False
-
-    def __init__(self, store: str, kept: str, kept_dim: int, given: str, given_dim: int) -> None:
-        super().__init__(
-            f"store {store!r}",
-            f"holds vectors of {kept!r} ({kept_dim} numbers), and was opened with {given!r} ({given_dim})",
-            f"open it with {kept!r}, or open it with embedder='none' and reindex it",
-        )
-        self.kept = kept
-        self.given = given
 
 
 class MissingStore(Invalid):
@@ -644,7 +628,7 @@ class MissingExtra(OmoideError, ImportError):
 
 
 class ModelUnavailable(OmoideError):
-    """The files of a model are missing, wrong, or cannot be downloaded."""
+    """The files of a model are missing or damaged."""
 
     def __init__(self, model: str, problem: str, remedy: str) -> None:
         super().__init__(f"model {model!r} {problem}; {remedy}")

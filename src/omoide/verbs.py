@@ -1,4 +1,4 @@
-"""Remember, recall, forget, reinstate and erase memories in any store.
+"""Remember, recall, forget, reinstate and erase memories in any store, and reindex it.
 
 `omoide.blocking` has the same functions for programs without an event loop.
 """
@@ -23,10 +23,11 @@ from omoide.core.entry import (
 )
 from omoide.core.value import check_instance
 from omoide.errors import Invalid
-from omoide.stores.protocols import Store, SupportsErase, SupportsSupersede
-from omoide.stores.records import EraseReceipt
+from omoide.stores.protocols import Store, SupportsErase, SupportsReindex, SupportsSupersede
+from omoide.stores.records import EraseReceipt, ReindexResult
+from omoide.stores.reindex import ProgressCallback
 
-__all__ = ["erase", "forget", "recall", "reinstate", "remember"]
+__all__ = ["erase", "forget", "recall", "reindex", "reinstate", "remember"]
 
 _WRITE_FIELDS = frozenset({"expected_rev", "idempotency_key", "dedupe", "supersedes"})
 _FILTER_FIELDS = frozenset(Filter.__struct_fields__)
@@ -127,6 +128,24 @@ async def erase(
     """
     able: SupportsErase = require(store, SupportsErase, "erase")
     return await able.erase(scope, id=id, reason=reason)
+
+
+async def reindex(
+    store: Store, embedder: Any = None, *, progress: ProgressCallback | None = None
+) -> ReindexResult:
+    """Give a store the vectors of an embedder, and the terms of this version, while it is in use.
+
+    Args:
+        store: The store.
+        embedder: A name, an embedder or a function; by default the one that the store was opened with.
+        progress: Called with the number of finished and of all memories.
+
+    Raises:
+        Busy: Another run reindexes the store.
+        DiskFull: The new vectors do not fit beside the old ones.
+    """
+    able: SupportsReindex = require(store, SupportsReindex, "reindex")
+    return await able.reindex(embedder, progress)
 
 
 def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> WriteRequest:

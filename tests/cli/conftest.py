@@ -28,7 +28,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("OMOIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OMOIDE_EMBEDDER", "none")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,4 +1,4 @@
-"""The `doctor`, `reindex`, `models` and `eval` commands."""
+"""The `doctor`, `reindex` and `eval` commands."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,8 @@ import pytest
 from click.testing import Result
 
 from omoide.cli import maintenance
-from omoide.embedders import models
+from omoide.embedders import LOCAL_ENCODER, HashEmbedder
+from omoide.stores import open_store
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -86,10 +87,38 @@ def test_an_interrupt_has_a_code_of_its_own(omoide: Run, monkeypatch: pytest.Mon
 def test_a_store_can_be_given_vectors(omoide: Run, answer: Answer) -> None:
     """Reindexing with an embedder gives every memory vectors, and later commands use them."""
     assert answer("doctor")["ok"]
-    assert answer("reindex", "--embedder", "static")["embedder"].startswith("wordllama")
-    assert omoide("reindex", "--embedder", "static").stdout.startswith("vectors of wordllama")
+    assert answer("reindex", "--embedder", "local")["embedder"] == LOCAL_ENCODER
+    assert omoide("reindex", "--embedder", "local").stdout.startswith(f"vectors of {LOCAL_ENCODER}")
     recalled = answer("recall", "which memory is number two?", "--embedder", "auto")
     assert any(reason["part"] == "vector" for reason in recalled["hits"][0]["why"]["reasons"])
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("removed", ["minilm", "static"])
+@pytest.mark.parametrize("command", [["list"], ["recall", "what?"], ["reindex"]], ids=lambda parts: parts[0])
+def test_embedders_of_earlier_versions_are_refused_by_every_command(
+    removed: str, command: list[str], omoide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the remedy, whether the name is an option or in the environment."""
+    told = f"'{removed}' was removed; use 'local', then run: omoide reindex --store"
+    assert told in omoide(*command, "--embedder", removed, code=2).stderr
+    monkeypatch.setenv("OMOIDE_EMBEDDER", removed)
+    assert told in omoide(*command, code=2).stderr
+
+
+@pytest.mark.usefixtures("three")
+def test_doctor_finds_another_embedder(answer: Answer, omoide: Run, home: Path) -> None:
+    """Vectors of another encoder than the one in use are a problem, told with the command that solves it."""
+    with open_store(f"sqlite:///{home / 'data/omoide/memory.db'}", embedder="none") as store:
+        store.sync.reindex(HashEmbedder(8))
+    checks = {check["name"]: check for check in answer("doctor", "--embedder", "local", code=1)["checks"]}
+    assert checks["embedder"]["state"] == "problem"
+    assert "vectors of hash-8, not of omoide-encoder-1; omoide reindex --store" in checks["embedder"]["told"]
+    recalled = answer("recall", "number two", "--embedder", "auto")
+    assert "omoide reindex --store" in recalled["notices"][0]
+    done = answer("reindex", "--embedder", "auto")
+    assert (done["embedder"], done["embedded"]) == (LOCAL_ENCODER, 3)
+    assert answer("doctor", "--embedder", "auto")["ok"]
 
 
 def test_doctor_tells_where_settings_come_from(
@@ -135,43 +164,6 @@ def test_doctor_finds_a_damaged_store(answer: Answer, home: Path) -> None:
     told = answer("doctor", "--store", "broken.db", code=1)
     assert not told["ok"]
     assert [check["name"] for check in told["checks"] if check["state"] == "problem"] == ["store"]
-
-
-@pytest.mark.usefixtures("three")
-def test_doctor_finds_another_embedder(omoide: Run) -> None:
-    """Vectors of another embedder than the one asked for are a problem that reindexing solves."""
-    omoide("reindex", "--embedder", "static")
-    told = omoide("doctor", "--embedder", "minilm", code=1).stdout
-    assert "problem" in told
-
-
-def test_the_status_of_the_encoder_is_a_code(answer: Answer, omoide: Run, home: Path) -> None:
-    """Without the encoder the status is code 1 and says how to get it; with it, code 0."""
-    assert answer("models", "status", code=1)["ready"] is False
-    assert "omoide models pull" in omoide("models", "status", code=1).stdout
-    folder = models.model_dir(models.MINILM)
-    folder.mkdir(parents=True)
-    for name in models.MODEL_FILES:
-        (folder / name).write_bytes(b"x")
-    models.mark_complete(folder, models.MODEL_FILES)
-    assert answer("models", "status")["ready"] is True
-
-
-def test_the_encoder_is_pulled_from_where_it_is_said_to_be(omoide: Run, home: Path) -> None:
-    """A place without the files ends with code 4 and one line."""
-    failed = omoide("models", "pull", "--url", (home / "empty").as_uri(), "--no-npm", code=4)
-    assert failed.stderr.startswith("omoide: model ")
-    assert failed.stderr.count("\n") == 1
-
-
-def test_an_encoder_that_is_here_is_not_pulled_again(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pulling twice fetches once."""
-    folder = models.model_dir(models.MINILM)
-    folder.mkdir(parents=True)
-    for name in models.MODEL_FILES:
-        (folder / name).write_bytes(b"x")
-    models.mark_complete(folder, models.MODEL_FILES)
-    assert answer("models", "pull")["ready"] is True
 
 
 def test_recall_can_be_evaluated(answer: Answer, omoide: Run, home: Path) -> None:

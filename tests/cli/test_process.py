@@ -107,7 +107,7 @@ def test_simple_commands_start_quickly(arguments: list[str]) -> None:
 def test_heavy_packages_are_not_loaded_for_simple_commands(arguments: list[str]) -> None:
     """Neither NumPy nor a model's runtime nor rich is imported where nothing needs them."""
     program("remember", "x", "--id", "m1")
-    done = without(["numpy", "onnxruntime", "tokenizers", "wordllama", "rich"], *arguments)
+    done = without(["numpy", "onnxruntime", "tokenizers", "rich"], *arguments)
     assert done.returncode == 0, done.stderr
 
 

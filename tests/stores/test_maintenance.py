@@ -117,7 +117,7 @@ def test_a_store_whose_vectors_were_replaced_says_so(filled_file: Path) -> None:
     new.reindex(HashEmbedder(32))
     result = old.recall(RecallRequest(agent_id="ada", query="cup number 5"))
     assert result.entries[0].id == "m5"
-    assert "another embedder" in result.notices[0]
+    assert "vectors of 'hash-32', not of 'hash-64'" in result.notices[0]
     old.write(entry(1000))
     assert new.stats(ADA).without_vectors == 1
     assert new.check() == []

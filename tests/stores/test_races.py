@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from tests.support.servers import postgres
-from tests.support.stores import ADA, a_store, postgres_url
+from tests.support.stores import ADA, KINDS, a_store, postgres_url
 
 from omoide import Entry, RecallRequest, Scope, WriteRequest
 from omoide.core import MessageRef
@@ -144,26 +145,25 @@ def test_a_write_under_way_gets_the_vectors_of_the_embedder_that_takes_over(
         assert [size for _, size in vectors(other)] == [4 * 32, 4 * 32]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_of_two_reindexings_the_last_one_serves(kind: str, tmp_path: Path) -> None:
-    """Another process takes over with its embedder while one is half-way with another."""
-    with (
-        a_store(kind, tmp_path, embedder=HashEmbedder(dim=16)) as store,
-        a_store(kind, tmp_path, embedder=HashEmbedder(dim=16)) as other,
-    ):
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_reindexings_the_second_is_refused(kind: str, tmp_path: Path) -> None:
+    """One that is under way is finished, and then the next one may begin."""
+    with a_store(kind, tmp_path, embedder=HashEmbedder(dim=16)) as store:
         keep_entry(store, "1")
         keep_entry(store, "2")
-        done: list[int] = []
+        with nullcontext(store) if kind == "memory" else a_store(kind, tmp_path) as other:
+            refused: list[Busy] = []
 
-        def progress(now: int, total: int) -> None:
-            if not done:
-                done.append(now)
-                other.reindex(HashEmbedder(dim=64))
+            def progress(now: int, total: int) -> None:
+                with pytest.raises(Busy, match="is being reindexed by process") as caught:
+                    other.reindex(HashEmbedder(dim=64))
+                refused.append(caught.value)
 
-        store.reindex(HashEmbedder(dim=32), progress)
-        assert store.check() == []
-        assert [size for _, size in vectors(store)] == [4 * 32, 4 * 32]
-        assert store.stats(ADA).embedder == HashEmbedder(dim=32).name
+            store.reindex(HashEmbedder(dim=32), progress)
+            assert refused
+            assert store.check() == []
+            assert store.stats(ADA).embedder == HashEmbedder(dim=32).name
+            assert other.reindex(HashEmbedder(dim=64)).embedder == HashEmbedder(dim=64).name
 
 
 def test_the_last_place_of_a_conversation_has_neighbours(

@@ -192,7 +192,7 @@ def test_a_store_whose_file_went_to_another_embedder_takes_no_vector(tmp_path: P
         fill(one)
         with a_store("sqlite", tmp_path, **WITH) as two:
             two.reindex(HashEmbedder(32))
-        with pytest.raises(Invalid, match="open it again"):
+        with pytest.raises(Invalid, match="reindex the store"):
             one.write_with_vector(write_request(id="new"), [1.0] * 64)
         assert "new" not in {entry.id for entry in one.list_entries(ADA)}
 

@@ -111,7 +111,6 @@ def server_environment(folder: Path) -> dict[str, str]:
     return {
         "HOME": str(folder),
         "XDG_DATA_HOME": str(folder),
-        "OMOIDE_CACHE": str(folder / "cache"),
         "OMOIDE_EMBEDDER": "none",
         "OMOIDE_STORE": str(folder / "memory.db"),
         "OMOIDE_AGENT": "ada",

@@ -38,7 +38,7 @@ _MODULES = {
     "sessions": ("sessions", "context", "promote", "undo-promotion"),
     "agents": ("agents", "spaces", "identity", "who-can"),
     "server": ("token", "serve", "mcp"),
-    "maintenance": ("backup", "restore-backup", "reindex", "doctor", "models", "eval"),
+    "maintenance": ("backup", "restore-backup", "reindex", "doctor", "eval"),
     "app": ("completion",),
 }
 COMMANDS = {name: module for module, names in _MODULES.items() for name in names}

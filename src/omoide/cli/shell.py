@@ -68,7 +68,7 @@ _OPTIONS = {
     "agent": ("ID", "The agent whose memory it is; '' for any."),
     "project": ("ID", "The project; '' for any. Usually the repository you are in."),
     "session": ("ID", "The session; usually any."),
-    "embedder": ("NAME", "auto, minilm, static, none or provider:model."),
+    "embedder": ("NAME", "auto, local, none or provider:model."),
 }
 
 COUNT = click.IntRange(max=2**31 - 1)
@@ -210,6 +210,7 @@ class CommandContext(NamedTuple):
             create: create the store if it does not exist; otherwise raise `NotFound`.
             load_embedder: load the embedder, for commands that embed text.
         """
+        from omoide.embedders.registry import REMOVED_EMBEDDERS
         from omoide.stores.factory import open_store
 
         url = self.settings.store.value or ""
@@ -218,8 +219,10 @@ class CommandContext(NamedTuple):
             if not create:
                 raise NotFound("store", url, "remember something first, or name another with --store")
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        embedder = self.settings.embedder.value if load_embedder else None
-        with open_store(url, embedder=embedder or "none") as store:
+        embedder = self.settings.embedder.value or "none"
+        if not load_embedder and embedder not in REMOVED_EMBEDDERS:  # which are refused by every command
+            embedder = "none"
+        with open_store(url, embedder=embedder) as store:
             yield store
 
     def with_store(self, store: str, option: str) -> CommandContext:

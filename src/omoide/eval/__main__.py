@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("form", choices=sorted(LOADERS), help="format of the data file")
     parser.add_argument("--data", required=True, type=Path, help="the data file")
     parser.add_argument("--store", help="URL of the store (default: a temporary SQLite file)")
-    parser.add_argument("--embedder", default="auto", help="auto, minilm, static, none or provider:model")
+    parser.add_argument("--embedder", default="auto", help="auto, local, none or provider:model")
     parser.add_argument("--limit", type=int, default=20, help="number of entries to recall (20 or more)")
     parser.add_argument("--limit-conversations", type=int, metavar="N", help="take the first N conversations")
     parser.add_argument("--questions", type=int, metavar="N", help="ask the first N questions of each")

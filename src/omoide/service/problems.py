@@ -21,7 +21,6 @@ _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.Conflict, 409),
     (errors.IdTaken, 409),
     (errors.Contradiction, 409),
-    (errors.EmbedderChanged, 409),
     (errors.TooLarge, 413),
     (errors.Invalid, 422),
     (errors.NotCapable, 403),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SupportsLeases,
         SupportsLinks,
         SupportsQuery,
+        SupportsReindex,
         SupportsSupersede,
         SupportsWait,
     )
@@ -76,6 +77,7 @@ __all__ = [
     "SupportsLeases",
     "SupportsLinks",
     "SupportsQuery",
+    "SupportsReindex",
     "SupportsSupersede",
     "SupportsWait",
     "Version",

@@ -113,6 +113,7 @@ class AsyncStore:
     access = _in_thread(protocols.SupportsAccess.access)
     erase = _in_thread(protocols.SupportsErase.erase)
     scrub = _in_thread(protocols.SupportsErase.scrub)
+    reindex = _in_thread(protocols.SupportsReindex.reindex)
     changes = _in_thread(protocols.SupportsFeed.changes)
     change_feed = _in_thread(protocols.SupportsFeed.change_feed)
     import_entries = _in_thread(protocols.SupportsImport.import_entries)

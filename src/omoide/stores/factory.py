@@ -7,10 +7,9 @@ Files are written atomically, and their errors mapped, in the same way for every
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -37,19 +36,16 @@ _MODULES = {
 }
 """Modules that open stores other than `memory://`, by URL scheme; imported on demand."""
 
-_EMBEDDER_PREFIXES = {"all-MiniLM": "minilm", "wordllama": "static"}
-
-_log = logging.getLogger("omoide")
-
 
 def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncStore:
     """Open the store at a URL: `memory://`, `sqlite:///path`, `postgresql://…` or `redis://…`.
 
     Args:
         url: The URL; settings may follow as query parameters, such as `?durability=power&mode=ro`.
-        embedder: A name (`auto`, `minilm`, `static`, `none`, `provider:model`), an embedder, a
-            function from texts to vectors, or None. `auto` selects the one whose vectors the store
-            already has.
+        embedder: A name (`auto`, `local`, `none`, `provider:model`), an embedder, a
+            function from texts to vectors, or None. `auto` is the local encoder, unless the store has the
+            vectors of a provider's model. A store that has the vectors of another embedder is recalled by
+            words until it is reindexed.
         settings: Fields of `omoide.stores.semantics.StoreSettings`.
     """
     address = parse_url(url)
@@ -126,29 +122,14 @@ def _options(query: str) -> dict[str, Any]:
     return options
 
 
-def embedder_for(name: str, requested: Any, stored: str | None) -> Embedder | None:
-    """Choose the embedder of a store; `auto` selects the one whose vectors the store already has."""
-    if requested != "auto" or stored is None:
-        return embedders.choose(requested)
-    chosen = _available_embedder(stored)
-    if chosen is None:
-        _log.warning(
-            "%s holds vectors of %r, which is not available here: recall goes by words alone "
-            "until it is, or until the store is reindexed",
-            name,
-            stored,
-        )
-    return chosen
-
-
-def _available_embedder(stored: str) -> Embedder | None:
-    """Return the embedder of this name, or None if it is not available here."""
-    name = next((name for start, name in _EMBEDDER_PREFIXES.items() if stored.startswith(start)), stored)
-    try:
-        embedder = embedders.choose(name)
-    except OmoideError:
-        return None
-    return embedder if embedder is not None and embedder.name == stored else None
+def embedder_for(requested: Any, stored: str | None) -> Embedder | None:
+    """Choose the embedder; `auto` is the provider's model that the store has vectors of, if any."""
+    if requested == "auto" and stored is not None and ":" in stored:
+        with suppress(OmoideError):  # its package or its key is not here
+            embedder = embedders.choose(stored)
+            if embedder is not None and embedder.name == stored:
+                return embedder
+    return embedders.choose(requested)
 
 
 @contextmanager

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import RLock
-from typing import Any, ClassVar, TypeVar
+from threading import Lock, RLock
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from omoide import clock, forks, ids
 from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope, WriteRequest
-from omoide.embedders import Embedder
+from omoide.embedders import Embedder, choose
 from omoide.errors import Closed
 from omoide.forks import ForkListener
 from omoide.stores import operations, semantics
@@ -31,10 +31,15 @@ from omoide.stores.records import (
     IndexData,
     Lease,
     Link,
+    ReindexResult,
     Stats,
     Version,
     index_entries,
+    index_entry,
+    model_key,
+    text_of,
 )
+from omoide.stores.reindex import LAST_BATCH, ProgressCallback, ReindexClaim
 from omoide.stores.semantics import INVALIDATED_BY, StaleTransition, StoreSettings, check_arguments
 from omoide.stores.state import (
     DocumentKey,
@@ -45,12 +50,13 @@ from omoide.stores.state import (
     StoredEntry,
     tombstone_owner,
 )
-from omoide.stores.state_store import StateStore
+from omoide.stores.state_store import EmbedderGate, StateStore
 
 T = TypeVar("T")
 
 SlotKey = tuple[Scope, str | None]
 """The exact scope and the key of a slot."""
+_REINDEX_BATCH = 256
 
 
 @dataclass
@@ -310,6 +316,7 @@ class MemoryStore(StateStore, ForkListener):
         self._lock = RLock()
         self._closed = False
         self._locked_for_fork = False
+        self._reindex_lock = Lock()
         forks.register(self)
 
     def before_fork(self, deadline: float) -> None:
@@ -324,7 +331,8 @@ class MemoryStore(StateStore, ForkListener):
     def after_fork_in_child(self) -> None:
         """Go on with a copy of the state; it is closed if an operation was changing it."""
         self._closed = self._closed or not self._locked_for_fork
-        self._lock = RLock()
+        self._lock, self._reindex_lock = RLock(), Lock()
+        self._embedder_gate = EmbedderGate()
 
     def close(self) -> None:
         """Close the store and drop its data."""
@@ -413,27 +421,89 @@ class MemoryStore(StateStore, ForkListener):
         """Return the inconsistencies; a store in memory has no copies that could disagree."""
         return []
 
-    def reindex(
-        self, embedder: Embedder | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        """Rebuild the index data of all entries, with another embedder if one is given."""
-
-        def operation(state: MemoryState) -> None:
-            same = embedder is None or _model_key(embedder) == _model_key(self.embedder)
-            self.embedder = embedder or self.embedder
-            entries = [one for one in state.entries.values() if not (same and one.index_data.given)]
-            data = index_entries([one.entry for one in entries], self.embedder)
-            for stored, index_data in zip(entries, data, strict=True):
-                stored.index_data = index_data
+    def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
+        """Rebuild the index data of all entries while in use, with another embedder if one is given."""
+        chosen = self.embedder if embedder is None else choose(embedder)
+        if not self._reindex_lock.acquire(blocking=False):
+            raise ReindexClaim.create().refusal("memory://")
+        try:
+            prepared: dict[EntryKey, Prepared] = {}
+            while missing := self._unprepared(chosen, prepared):
+                if len(missing) <= LAST_BATCH:
+                    break
+                _prepare(missing[:_REINDEX_BATCH], chosen, prepared)
+                if progress is not None:
+                    progress(len(prepared), max(len(prepared), len(missing)))
+            with self._embedder_gate.closed():  # what is written from now on has the new vectors
+                _prepare(self._unprepared(chosen, prepared), chosen, prepared)
+                result = self._run_write(lambda state: self._switch(state, chosen, prepared))
             if progress is not None:
-                progress(len(entries), len(entries))
+                progress(result.entries, result.entries)
+            return result
+        finally:
+            self._reindex_lock.release()
 
-        self._run_write(operation)
+    def _unprepared(
+        self, embedder: Embedder | None, prepared: Mapping[EntryKey, Prepared]
+    ) -> list[StoredEntry]:
+        """Return the entries without prepared index data, or with that of an earlier revision."""
+        model = model_key(embedder)
+
+        def is_missing(key: EntryKey, stored: StoredEntry) -> bool:
+            found = prepared.get(key)
+            if found is None or text_of(found.entry) != text_of(stored.entry):
+                return True
+            return bool(model) and not (found.data.vectors_of(model) or stored.index_data.vectors_of(model))
+
+        return self._run_read(
+            lambda state: [stored for key, stored in state.entries.items() if is_missing(key, stored)]
+        )
+
+    def _switch(
+        self, state: MemoryState, chosen: Embedder | None, prepared: Mapping[EntryKey, Prepared]
+    ) -> ReindexResult:
+        """Let prepared vectors serve, and drop those that they replace."""
+        model = model_key(chosen)
+        embedded = updated = 0
+        for key, stored in state.entries.items():
+            if key not in prepared:  # written without vectors meanwhile
+                continue
+            before, data = stored.index_data, prepared[key].data
+            updated += before.features != data.features
+            embedded += bool(model) and before.vectors_of(model) is None
+            stored.index_data = before._replace(features=data.features, terms=data.terms)
+            if model:
+                own = before.vectors_of(model) or data.vectors_of(model)
+                stored.index_data = stored.index_data.with_vectors(own)
+        self.embedder = chosen
+        every = [stored.index_data for stored in state.entries.values()]
+        return ReindexResult(
+            embedder=None if chosen is None else chosen.name,
+            entries=len(every),
+            embedded=embedded,
+            updated_terms=updated,
+            given_vectors=sum(data.count_given() for data in every),
+        )
 
 
-def _model_key(embedder: Embedder | None) -> tuple[str, int] | None:
-    """Return what two embedders share whose vectors can be compared."""
-    return None if embedder is None else (embedder.name, embedder.dim)
+class Prepared(NamedTuple):
+    """New index data of an entry, and the entry that it was computed from."""
+
+    entry: Entry
+    data: IndexData
+
+
+def _prepare(
+    entries: Sequence[StoredEntry], embedder: Embedder | None, prepared: dict[EntryKey, Prepared]
+) -> None:
+    """Compute the terms of entries, and the vectors of those that have none by this embedder."""
+    model = model_key(embedder)
+    has_vectors = [not model or one.index_data.vectors_of(model) is not None for one in entries]
+    lacking = [one.entry for one, found in zip(entries, has_vectors, strict=True) if not found]
+    fresh = iter(index_entries(lacking, embedder))
+    for one, found in zip(entries, has_vectors, strict=True):
+        data = index_entry(one.entry) if found else next(fresh)
+        prepared[one.entry.namespace, one.entry.id] = Prepared(one.entry, data)
 
 
 def _changes_after(state: MemoryState, namespace: str, after: int) -> list[Change]:

@@ -27,7 +27,9 @@ from omoide.stores.records import (
     Page,
     Query,
     Stats,
+    VectorSet,
     Version,
+    model_key,
 )
 from omoide.stores.semantics import INVALIDATED_BY, LIVE
 from omoide.stores.state import (
@@ -136,7 +138,7 @@ def _write_entry(
                 return semantics.write_result(request, other.entry, "duplicate_of")
     before = None if stored is None else stored.entry
     # The vector, its tokens and whether the caller gave it; the features follow from the content.
-    vector_changed = data.given and stored is not None and data[2:] != stored.index_data[2:]
+    vector_changed = data.given and stored is not None and data[2:6] != stored.index_data[2:6]
     holder = None if given.key is None else state.find_slot(given)
     outcome, entry = semantics.decide_write(
         request,
@@ -158,9 +160,8 @@ def _write_entry(
             state.add(entry, data, now)
             was_out = given.id in state.erased_ids(given.namespace, [given.id])
         else:
-            if stored.index_data.given and not data.given and before.content == entry.content:
-                # A vector that the caller gave stays until the content changes.
-                data = data._replace(pooled=stored.index_data.pooled, tokens=None, given=True)
+            if before.content == entry.content:
+                data = _keep_given_vectors(stored.index_data, data)
             state.revise(stored, entry, "write", now, data)
             was_out = semantics.status_of(before) != LIVE
         _propagate(state, entry.namespace, {entry.id: was_out}, now)
@@ -177,6 +178,17 @@ def _write_entry(
 def _replace(state: StoreState, holder: StoredEntry, by: Entry, now: int) -> None:
     """Supersede the value of a slot by the one that is stored next."""
     _save_revision(state, holder, semantics.as_replaced(holder.entry, by, now), "supersede", now)
+
+
+def _keep_given_vectors(stored: IndexData, data: IndexData) -> IndexData:
+    """Return new data with the vectors that the caller gave before: they stay until the content changes."""
+    data = data._replace(others=tuple(other for other in stored.others if other.given))
+    if not stored.given or data.given or stored.pooled is None:
+        return data
+    own = VectorSet(stored.model, stored.pooled, given=True)
+    if data.pooled is None or data.model == stored.model:
+        return data.with_vectors(own)
+    return data.with_prepared(own)
 
 
 def supersede(
@@ -620,8 +632,12 @@ def candidates(
         return None
     values = [stored.entry for stored in entries]
     passes = semantics.entry_predicate(filter, at)
+    model = model_key(embedder)
     pool, allowed = pool_of(
-        [(stored.entry, stored.index_data) for stored in state.load_index_data(entries)],
+        [
+            (stored.entry, stored.index_data.with_vectors(stored.index_data.vectors_of(model)))
+            for stored in state.load_index_data(entries)
+        ],
         0 if embedder is None else embedder.dim,
         [*map(passes, values)],
     )

@@ -24,9 +24,11 @@ from omoide.stores.records import (
     Link,
     Page,
     Query,
+    ReindexResult,
     Stats,
     Version,
 )
+from omoide.stores.reindex import ProgressCallback
 
 
 @runtime_checkable
@@ -134,6 +136,25 @@ class SupportsErase(Protocol):
 
     async def scrub(self) -> EraseReceipt:
         """Remove what erased content may have left in the store's files."""
+
+
+@runtime_checkable
+class SupportsReindex(Protocol):
+    """Rebuilds its index with another embedder."""
+
+    async def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
+        """Give every entry the terms of this version, and vectors of an embedder, while the store is in use.
+
+        The old vectors serve until all new ones are there. An interrupted run continues where it stopped.
+
+        Args:
+            embedder: A name, an embedder or a function; by default the one that the store was opened with.
+            progress: Called with the number of finished and of all entries.
+
+        Raises:
+            Busy: Another run reindexes the store.
+            DiskFull: The new vectors do not fit beside the old ones.
+        """
 
 
 @runtime_checkable

@@ -56,6 +56,11 @@ QueryEncoder = Callable[[Sequence[str]], EncodedQuery]
 """Parses and embeds the query, given the names of the speakers in the scope."""
 
 
+def words_only(encode_query: QueryEncoder) -> QueryEncoder:
+    """Return the encoder without its vectors, for a store that has those of another embedder."""
+    return lambda speakers: encode_query(speakers)._replace(vector=None)
+
+
 class Candidates(NamedTuple):
     """Candidate entries as columns, and how to load them."""
 

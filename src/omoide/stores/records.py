@@ -175,6 +175,20 @@ class Stats(Value, frozen=True, kw_only=True):
     size_bytes: Count = 0
 
 
+class ReindexResult(Value, frozen=True, kw_only=True):
+    """What a reindex did."""
+
+    embedder: str | None = None
+    """The embedder whose vectors the store has now; None if it has none."""
+    entries: Count = 0
+    embedded: Count = 0
+    """Entries that got new vectors."""
+    updated_terms: Count = 0
+    """Entries whose terms were those of another version."""
+    given_vectors: Count = 0
+    """Vectors that were supplied with entries; they are kept, also those of other embedders."""
+
+
 class Access(Value, frozen=True, kw_only=True):
     """How often an entry was used, and when last."""
 
@@ -286,6 +300,27 @@ _FIELD_DECODERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 
 
+def model_key(embedder: Embedder | None) -> str:
+    """Return the stored name of an embedder; vectors under the same one can be compared."""
+    return "" if embedder is None else f"{embedder.name}\x1f{embedder.dim}\x1f"
+
+
+def parse_model_key(key: str | bytes) -> tuple[str, int]:
+    """Return the name and the dimension of a stored embedder."""
+    name, dim, _ = (key.decode() if isinstance(key, bytes) else key).split("\x1f")
+    return name, int(dim)
+
+
+class VectorSet(NamedTuple):
+    """The vectors of an entry by one embedder."""
+
+    model: str
+    """The `model_key` of the embedder."""
+    pooled: bytes
+    tokens: bytes | None = None
+    given: bool = False
+
+
 class IndexData(NamedTuple):
     """Index data of an entry: its features and terms, and the vectors of its content."""
 
@@ -295,6 +330,35 @@ class IndexData(NamedTuple):
     tokens: bytes | None = None
     given: bool = False
     """True if the vector was supplied with the entry instead of computed by the store's embedder."""
+    model: str = ""
+    """The `model_key` of the embedder; SQL stores keep it elsewhere."""
+    others: tuple[VectorSet, ...] = ()
+    """Vectors by other embedders: those that a reindex prepares, and supplied ones."""
+
+    def vectors_of(self, model: str) -> VectorSet | None:
+        """Return the vectors by an embedder."""
+        if self.pooled is not None and self.model == model:
+            return VectorSet(model, self.pooled, self.tokens, self.given)
+        return next((found for found in self.others if found.model == model), None)
+
+    def with_vectors(self, found: VectorSet | None) -> IndexData:
+        """Return the data with these vectors; supplied ones by other embedders stay beside them."""
+        own = [] if self.pooled is None else [VectorSet(self.model, self.pooled, self.tokens, self.given)]
+        model = "" if found is None else found.model
+        given = [other for other in (*own, *self.others) if other.given and other.model != model]
+        data = self._replace(pooled=None, tokens=None, given=False, model="", others=tuple(given))
+        if found is None:
+            return data
+        return data._replace(pooled=found.pooled, tokens=found.tokens, given=found.given, model=found.model)
+
+    def with_prepared(self, found: VectorSet) -> IndexData:
+        """Return the data with vectors that another embedder prepared; those that serve stay."""
+        given = [other for other in self.others if other.given and other.model != found.model]
+        return self._replace(others=(*given, found))
+
+    def count_given(self) -> int:
+        """Return the number of supplied vectors."""
+        return self.given + sum(other.given for other in self.others)
 
     def postings(self, owner: int, no: int) -> list[tuple[int, int, int, int]]:
         """Return the postings of an entry: each term with its frequency."""
@@ -312,7 +376,9 @@ def index_entries(entries: Sequence[Entry], embedder: Embedder | None) -> list[I
     """Compute the index data of entries."""
     vectors: Sequence[tuple[bytes | None, bytes | None]]
     vectors = [(None, None)] * len(entries) if embedder is None else embed_entries(entries, embedder)
-    return [index_entry(entry, *vector) for entry, vector in zip(entries, vectors, strict=True)]
+    model = model_key(embedder)
+    data = [index_entry(entry, *vector) for entry, vector in zip(entries, vectors, strict=True)]
+    return [one._replace(model=model) for one in data]
 
 
 def index_entry(entry: Entry, pooled: bytes | None = None, tokens: bytes | None = None) -> IndexData:
@@ -357,7 +423,7 @@ def index_with_vector(
         raise Invalid("vector", f"has {size} numbers, and those of {embedder.name} {dim}", "use that model")
     if not units.any():
         raise Invalid("vector", "is all zeros", "leave it out")
-    return index_entry(guarded, _float32(units[0]))._replace(given=True)
+    return index_entry(guarded, _float32(units[0]))._replace(given=True, model=model_key(embedder))
 
 
 def embed_entries(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, bytes | None]]:

@@ -7,7 +7,9 @@ and runs the functions of `omoide.stores.operations` in transactions of the subc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Condition
 from typing import Any, ClassVar, TypeVar
 
 from omoide import clock
@@ -35,6 +37,41 @@ from omoide.stores.state import StateReader, StoreState
 T = TypeVar("T")
 
 
+class EmbedderGate:
+    """Keeps the embedder of a store the same between the embedding and the writing of entries."""
+
+    def __init__(self) -> None:
+        self._condition = Condition()
+        self._users = 0
+        self._is_closed = False
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Keep the embedder during the block."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_closed)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._users -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Wait for those who use the embedder, and keep others out during the block, which may change it."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.wait_for(lambda: not self._users)
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._is_closed = False
+                self._condition.notify_all()
+
+
 class StateStore(ABC):
     """A synchronous store whose state is read and changed in transactions."""
 
@@ -43,6 +80,7 @@ class StateStore(ABC):
 
     def __init__(self, embedder: Embedder | None, settings: StoreSettings) -> None:
         self.embedder = embedder
+        self._embedder_gate = EmbedderGate()
         self.settings = settings
 
     @abstractmethod
@@ -69,14 +107,17 @@ class StateStore(ABC):
         """Write all of these entries, or none."""
         check_arguments(requests=requests)
         guarded = [self.settings.guard_request(request) for request in requests]
-        return self._write_all(guarded, index_entries([request.entry for request in guarded], self.embedder))
+        with self._embedder_gate.use():
+            data = index_entries([request.entry for request in guarded], self.embedder)
+            return self._write_all(guarded, data)
 
     def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
         """Write an entry with a vector of the caller's."""
         check_arguments(write_request=request)
         guarded = self.settings.guard_request(request)
-        data = index_with_vector(request.entry, guarded.entry, vector, self.embedder)
-        return self._write_all([guarded], [data])[0]
+        with self._embedder_gate.use():
+            data = index_with_vector(request.entry, guarded.entry, vector, self.embedder)
+            return self._write_all([guarded], [data])[0]
 
     def _write_all(
         self, requests: Sequence[WriteRequest], index_data: Sequence[IndexData]
@@ -120,15 +161,16 @@ class StateStore(ABC):
         prepared = semantics.prepare_import(entries, links, access, self.settings)
         if not prepared:
             return 0
-        data = index_entries(prepared, self.embedder)
         missing = semantics.missing_premises(entries)
         now, limit = clock.now(), self.settings.session_limit
-        return self._run_write(
-            lambda state: operations.import_entries(
-                state, prepared, data, links, access, missing, now, limit
-            ),
-            rollback=True,
-        )
+        with self._embedder_gate.use():
+            data = index_entries(prepared, self.embedder)
+            return self._run_write(
+                lambda state: operations.import_entries(
+                    state, prepared, data, links, access, missing, now, limit
+                ),
+                rollback=True,
+            )
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Count one use of each of these entries."""

@@ -293,7 +293,7 @@ def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncS
     )
     try:
         stored = _prepare(connections, settings)
-        sync = PostgresStore(connections, embedder_for(connections.name, embedder, stored), settings)
+        sync = PostgresStore(connections, embedder_for(embedder, stored), settings)
     except BaseException:
         connections.close()
         raise

@@ -20,12 +20,14 @@ from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache
 from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
-from omoide.stores.recall import Candidates, QueryEncoder
+from omoide.stores.recall import Candidates, QueryEncoder, words_only
+from omoide.stores.records import parse_model_key
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, KeyArgument
 from omoide.stores.redis.layout import decode_ids, partition_for
 from omoide.stores.redis.snapshot import batches
 from omoide.stores.redis.transaction import TransactionRunner
+from omoide.stores.reindex import bound_notice
 
 RECOMMENDED_SCOPE_SIZE = 10_000
 """Entries of a scope above which recall adds a notice."""
@@ -37,7 +39,6 @@ MAX_CACHED_SCOPES = 4_096
 _SYNC_LIMIT = 1_000  # entries that the server returns in one script
 
 _NO_FILTER = Filter()
-_EMBEDDER_CHANGED_NOTICE = "the store holds another embedder's vectors: open it again to recall by meaning"
 
 UncachedCandidates = Callable[[Scope, Filter, int, QueryEncoder], Candidates | None]
 
@@ -51,7 +52,10 @@ class RedisScopeCache:
         """The epoch of the connections: after a broken one, another server may answer."""
         self.horizon = -1
         """Up to when expired entries were taken out of the indexes of the server."""
-        self.has_foreign_vectors = False
+        self.serving = ""
+        """The embedder of the namespace, as of the last sync."""
+        self.bound_to = ""
+        """The embedder whose vectors the namespace has, if it is another one."""
         self.entries: dict[int, Entry] = {}
         self._numbers: dict[str, int] = {}
         self._tokens: dict[int, bytes] = {}
@@ -116,6 +120,8 @@ class RedisCandidateSource:
         self._server = transactions.server
         self._keys = transactions.keys
         self._model = transactions.model
+        self._embedder = embedder
+        self._place = transactions.place
         self._dim = 0 if embedder is None else embedder.dim
         self._uncached_candidates = uncached_candidates
         self._lock = Lock()
@@ -143,7 +149,12 @@ class RedisCandidateSource:
                 yield self._uncached_candidates(scope, filter, at, encode_query)
             else:
                 slot.speakers = cache.columns.speakers()
-                yield _candidates(cache, filter, at, encode_query)
+                notices = []
+                if cache.bound_to and self._embedder is not None:
+                    encode_query = words_only(encode_query)
+                    name, _ = parse_model_key(cache.bound_to)
+                    notices.append(bound_notice(self._place, name, self._embedder))
+                yield _candidates(cache, filter, at, encode_query, notices)
 
     def _slot(self, scope: Scope) -> RedisCacheSlot:
         with self._lock:
@@ -194,11 +205,14 @@ class RedisCandidateSource:
         now, generation = int(tick or 0), (raw_generation or b"").decode()
         if not is_new and (columns.generation != generation or now < columns.covered_seq):
             return None
+        serving = (model or b"").decode()
+        if not is_new and serving != cache.serving:
+            return None  # all vectors are replaced at once
         for id in decode_ids(gone[0]) if gone else ():
             cache.discard(id)
         ids = decode_ids(changed[0])
-        is_ours = (model or b"").decode() in ("", self._model)
-        cache.has_foreign_vectors = bool(self._dim) and not is_ours and int(vectors or 0) > 0
+        is_foreign = bool(self._dim) and serving not in ("", self._model) and int(vectors or 0) > 0
+        cache.serving, cache.bound_to = serving, serving if is_foreign else ""
         raw_rows, raw_data = changed[1:] or self._fetch(rows, data, ids)
         if not self._apply_rows(cache, scope, ids, raw_rows, raw_data):
             return None
@@ -228,10 +242,10 @@ class RedisCandidateSource:
             # One that is not live any more comes again with the next sync, among those that are gone.
             if entry is None or not scope.contains(entry):
                 continue
-            model, index_data = layout.decode_index_data(raw)
-            is_ours = bool(model) and model == self._model
-            pooled, tokens = (index_data.pooled, index_data.tokens) if is_ours else (None, None)
-            fresh.append((entry, _cache_row(entry, row, index_data.features, pooled), tokens))
+            data = layout.decode_index_data(raw)
+            own = data.vectors_of(self._model) if self._model and not cache.bound_to else None
+            pooled, tokens = (None, None) if own is None else (own.pooled, own.tokens)
+            fresh.append((entry, _cache_row(entry, row, data.features, pooled), tokens))
         return cache.add_rows(fresh)
 
 
@@ -261,7 +275,7 @@ def _write_order_of(row: CacheRow) -> int:
 
 
 def _candidates(
-    cache: RedisScopeCache, filter: Filter, at: int, encode_query: QueryEncoder
+    cache: RedisScopeCache, filter: Filter, at: int, encode_query: QueryEncoder, notices: list[str]
 ) -> Candidates | None:
     columns, entries = cache.columns, cache.entries
     if not columns.numbers:
@@ -271,9 +285,6 @@ def _candidates(
         passes = semantics.entry_predicate(filter, at)
         rows = (entries.get(number) for number in columns.numbers)
         allowed = np.array([entry is not None and passes(entry) for entry in rows], np.bool_)
-    notices = []
-    if cache.has_foreign_vectors:
-        notices.append(_EMBEDDER_CHANGED_NOTICE)
     if len(entries) > RECOMMENDED_SCOPE_SIZE:
         notices.append(
             f"this scope holds {len(entries)} memories, and redis:// is made for {RECOMMENDED_SCOPE_SIZE}: "

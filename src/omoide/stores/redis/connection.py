@@ -412,7 +412,11 @@ class RedisConnections:
 
     def release_lock(self, key: bytes, writer: CommitWriter) -> None:
         """Release a lock, if the writer still has it."""
-        self._run_script(UNLOCK_SCRIPT, [key], [writer.token.encode()])
+        self.delete_if_equal(key, writer.token.encode())
+
+    def delete_if_equal(self, key: bytes, value: bytes) -> None:
+        """Delete a key, if it still has this value."""
+        self._run_script(UNLOCK_SCRIPT, [key], [value])
 
     def execute(self, *command: Any) -> Any:
         """Run one command that may be repeated, and return its reply."""

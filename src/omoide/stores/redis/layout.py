@@ -22,9 +22,20 @@ import msgspec
 from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import semantics
-from omoide.stores.records import Document, IndexData, Lease, Version, decode_entry, encode_entry
+from omoide.stores.records import (
+    Document,
+    IndexData,
+    Lease,
+    VectorSet,
+    Version,
+    decode_entry,
+    encode_entry,
+)
 from omoide.stores.semantics import StaleTransition
 from omoide.stores.state import DocumentKey, Receipt
+
+DEFAULT_PREFIX = "omoide:"
+"""Prefix of all keys, unless the URL names another."""
 
 SEPARATOR = "\x1f"
 """Separates ids, which have no control characters."""
@@ -222,17 +233,34 @@ def encode_version(old: Version) -> bytes:
     return pack([old.at, encode_entry(old.entry)])
 
 
-def decode_index_data(raw: bytes | None) -> tuple[str, IndexData]:
-    """Decode a value of `found`: the embedder of the vectors, and the index data."""
+def decode_index_data(raw: bytes | None) -> IndexData:
+    """Decode a value of `found`."""
     if raw is None:
-        return "", IndexData(b"", ())
-    model, features, pooled, tokens, given = _unpack(raw)
-    return model, IndexData(features, (), pooled or None, tokens or None, given)
+        return IndexData(b"", ())
+    model, features, pooled, tokens, given, *others = _unpack(raw)
+    return IndexData(
+        features,
+        (),
+        pooled or None,
+        tokens or None,
+        given,
+        model,
+        tuple(VectorSet(*other) for other in others),
+    )
 
 
-def encode_index_data(model: str, record: IndexData) -> bytes:
-    """Encode a value of `found`."""
-    return pack([model, record.features, record.pooled or b"", record.tokens or b"", record.given])
+def encode_index_data(data: IndexData) -> bytes:
+    """Encode a value of `found`; vectors by other embedders follow those that serve."""
+    return pack(
+        [
+            data.model,
+            data.features,
+            data.pooled or b"",
+            data.tokens or b"",
+            data.given,
+            *map(list, data.others),
+        ]
+    )
 
 
 def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, Version]]:

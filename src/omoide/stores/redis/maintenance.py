@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,12 +16,30 @@ from omoide.embedders import Embedder
 from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import semantics
-from omoide.stores.records import EraseReceipt, Finding, IndexData, features_of, index_entries
+from omoide.stores.records import (
+    EraseReceipt,
+    Finding,
+    IndexData,
+    ReindexResult,
+    features_of,
+    index_entries,
+    index_entry,
+    model_key,
+)
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import SEPARATOR, EntryRow, NamespaceKeys, partitions_of, split_ids
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
+from omoide.stores.reindex import (
+    CLAIM_MS,
+    LAST_BATCH,
+    SPACE_FACTOR,
+    ProgressCallback,
+    ReindexClaim,
+    check_space,
+    lost_claim,
+)
 from omoide.stores.semantics import LIVE, StoreSettings
 from omoide.stores.state import entry_of_version
 
@@ -32,9 +52,6 @@ _MIN_VERSION = (6, 2)
 _AOF_PENDING = "the append-only file, until it is rewritten: call scrub()"
 _RDB_PENDING = "the snapshot (dump.rdb), until the next one: call scrub()"
 _FILES_UNKNOWN = "what the server keeps in its files, of which it tells nothing: have it rewrite them"
-
-ProgressCallback = Callable[[int, int], None]
-
 
 # Opening
 
@@ -128,12 +145,12 @@ def _check_batch(
     for id, raw_row, raw in zip(entry_ids, raw_rows, raw_data, strict=True):
         try:
             row = layout.decode_row(raw_row, id)
-            model, index_data = layout.decode_index_data(raw)
+            index_data = layout.decode_index_data(raw)
         except (msgspec.MsgspecError, TypeError, ValueError):
             yield f"entry {id!r} is missing or cannot be read"
             continue
         rows[id] = row
-        yield from _check_index_data(id, row, model, index_data)
+        yield from _check_index_data(id, row, index_data)
     lookups = {id: _lookup_commands(keys, id, row) for id, row in rows.items()}
     commands = [command for some in lookups.values() for command in some]
     replies = iter(server.read(commands) if commands else ())
@@ -141,7 +158,8 @@ def _check_batch(
         yield from _check_indexes(id, rows[id], [next(replies) for _ in some], horizon)
 
 
-def _check_index_data(id: str, row: EntryRow, model: str, index_data: IndexData) -> Iterator[str]:
+def _check_index_data(id: str, row: EntryRow, index_data: IndexData) -> Iterator[str]:
+    model = index_data.model
     if features_of(_entry_of(row)).to_bytes() != index_data.features:
         yield f"entry {id!r}: its terms are not those of its text"
     if (model or None) != (row.model or None) or bool(model) != (index_data.pooled is not None):
@@ -206,83 +224,226 @@ def _check_links(server: RedisConnections, keys: NamespaceKeys) -> Iterator[str]
 # Reindex
 
 
-def reindex(
-    transactions: TransactionRunner,
-    namespaces: Sequence[str],
-    embedder: Embedder | None,
-    progress: ProgressCallback | None,
-) -> None:
-    """Give every entry new features, and vectors of this embedder, a batch at a time.
+class Reindex:
+    """A run that rebuilds the index data of all entries while the store is in use.
 
-    After an interruption the next call skips what is done.
+    New vectors are prepared beside those that serve. Once every entry of a namespace has them, one commit
+    lets them serve there; then the replaced ones are dropped. What is written meanwhile is embedded at the
+    end. An interrupted run continues where it stopped.
     """
-    by_namespace = {name: _entry_ids(transactions, name) for name in namespaces}
-    total, done = sum(map(len, by_namespace.values())), 0
-    for namespace, entry_ids in by_namespace.items():
-        if embedder is not None and entry_ids:
-            _claim_model(transactions, namespace)
-        for some in batches(entry_ids, _REINDEX_BATCH):
-            _reindex_batch(transactions, namespace, some, embedder)
-            done += len(some)
-            if progress is not None:
-                progress(done, total)
 
+    def __init__(
+        self,
+        transactions: TransactionRunner,
+        store_key: bytes,
+        embedder: Embedder | None,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._transactions = transactions
+        self._server = transactions.server
+        self._store_key = store_key
+        self._embedder = embedder
+        self._model = model_key(embedder)
+        self._progress = progress
+        self._claim_key = layout.store_key(transactions.prefix, "reindex")
+        self._claim = ReindexClaim.create()
+        self._embedded = self._updated_terms = 0
+        self._has_room = False
 
-def _entry_ids(transactions: TransactionRunner, namespace: str) -> list[str]:
-    (members,) = transactions.server.read([["ZRANGE", transactions.keys(namespace)("time", "*"), "0", "-1"]])
-    return [member[layout.STAMP_LENGTH :].decode() for member in members]
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the claim of the store during the block.
 
+        Raises:
+            Busy: Another run reindexes it.
+        """
+        key, value = self._claim_key, self._claim.encode()
+        held = self._server.execute("GET", key)
+        if held is not None and not ReindexClaim.decode(held).is_held():
+            self._server.delete_if_equal(key, held)
+        if not self._server.execute("SET", key, value, "NX", "PX", str(CLAIM_MS)):
+            other = self._server.execute("GET", key)
+            raise (self._claim if other is None else ReindexClaim.decode(other)).refusal(self._server.name)
+        try:
+            yield
+        finally:
+            with suppress(StoreFailed):  # it ends by itself
+                self._server.delete_if_equal(key, self._claim.encode().encode())
 
-def _claim_model(transactions: TransactionRunner, namespace: str) -> None:
-    """Make the embedder of this process that of a namespace, so that writes use it from now on."""
-    transactions.run_write(lambda state: state.claim_model(namespace, transactions.model))
+    def _renew_claim(self) -> None:
+        renewed = self._claim.renewed()
+        if self._server.execute("GET", self._claim_key) != self._claim.encode().encode():
+            raise lost_claim(self._server.name)
+        self._server.execute("SET", self._claim_key, renewed.encode(), "PX", str(CLAIM_MS))
+        self._claim = renewed
 
+    def prepare(self, namespaces: Sequence[str]) -> None:
+        """Give every entry the terms of this version, and vectors of the embedder beside those that serve."""
+        by_namespace = {name: self._entry_ids(name) for name in namespaces}
+        total, done = sum(map(len, by_namespace.values())), 0
+        for namespace, entry_ids in by_namespace.items():
+            self._transactions.run_write(partial(self._adopt, namespace))
+            for some in batches(entry_ids, _REINDEX_BATCH):
+                self._prepare_batch(namespace, some)
+                done += len(some)
+                if self._progress is not None:
+                    self._progress(done, total)
 
-def _reindex_batch(
-    transactions: TransactionRunner, namespace: str, entry_ids: Sequence[str], embedder: Embedder | None
-) -> None:
-    model = transactions.model
-    outdated = transactions.run_read(lambda state: _outdated_entries(state, namespace, entry_ids, model))
-    if not outdated:
-        return
-    data = dict(zip(outdated, index_entries([*outdated.values()], embedder), strict=True))
-    transactions.run_write(lambda state: _save_index_data(state, namespace, outdated, data, model))
+    def _entry_ids(self, namespace: str) -> list[str]:
+        members = self._server.read([["ZRANGE", self._transactions.keys(namespace)("time", "*"), "0", "-1"]])[
+            0
+        ]
+        return [member[layout.STAMP_LENGTH :].decode() for member in members]
 
+    def _adopt(self, namespace: str, state: RedisTransaction) -> None:
+        """Make a namespace without vectors that of the embedder; there is nothing to keep serving."""
+        model, vectors = state.model_of(namespace)
+        if self._model and model != self._model and int(vectors or 0) <= 0:
+            state.expect_whole(namespace, "meta", "model", model.encode())
+            state.expect_whole(namespace, "meta", "vectors", vectors)
+            state.claim_model(namespace, self._model)
 
-def _outdated_entries(
-    snapshot: RedisSnapshot, namespace: str, entry_ids: Sequence[str], model: str
-) -> dict[str, Entry]:
-    """Return the entries whose features or vectors are not the current ones."""
-    entries = snapshot.find_many(namespace, entry_ids)
-    snapshot.load_index_data([*entries.values()])
-    return {
-        id: stored.entry
-        for id, stored in entries.items()
-        if (model and stored.model != model)
-        or features_of(stored.entry).to_bytes() != stored.index_data.features
-    }
+    def _prepare_batch(self, namespace: str, entry_ids: Sequence[str]) -> None:
+        self._renew_claim()
+        outdated = self._transactions.run_read(lambda state: self._outdated(state, namespace, entry_ids))
+        if not outdated:
+            return
+        data = self._index(outdated)
+        self._check_space(namespace, data)
+        self._transactions.run_write(lambda state: self._save(state, namespace, outdated, data))
 
+    def _outdated(
+        self, state: RedisSnapshot, namespace: str, entry_ids: Sequence[str]
+    ) -> dict[str, tuple[Entry, bool]]:
+        """Return the entries whose terms or vectors are not the current ones, and whether vectors lack."""
+        entries = state.find_many(namespace, entry_ids)
+        state.load_index_data([*entries.values()])
+        found: dict[str, tuple[Entry, bool]] = {}
+        for id, stored in entries.items():
+            lacks = bool(self._model) and stored.index_data.vectors_of(self._model) is None
+            if lacks or features_of(stored.entry).to_bytes() != stored.index_data.features:
+                found[id] = (stored.entry, lacks)
+        return found
 
-def _save_index_data(
-    state: RedisTransaction,
-    namespace: str,
-    outdated: Mapping[str, Entry],
-    index_data: Mapping[str, IndexData],
-    model: str,
-) -> None:
-    """Save the new index data of entries that are unchanged; others were indexed by their own writes."""
-    entries = state.find_many(namespace, outdated.keys())
-    state.load_index_data([*entries.values()])
-    for id, stored in entries.items():
-        before, data = outdated[id], index_data[id]
-        if stored.entry.rev != before.rev or stored.entry.created_at != before.created_at:
-            continue
-        if data.pooled is None or (stored.has_custom_vector and stored.model == model):
-            old = stored.index_data
-            data = data._replace(pooled=old.pooled, tokens=old.tokens, given=old.given)
-        else:
-            stored.model, stored.has_custom_vector = model, False
-        state.replace_index_data(stored, data)
+    def _index(self, outdated: Mapping[str, tuple[Entry, bool]]) -> dict[str, IndexData]:
+        embedded = iter(index_entries([entry for entry, lacks in outdated.values() if lacks], self._embedder))
+        return {
+            id: next(embedded) if lacks else index_entry(entry) for id, (entry, lacks) in outdated.items()
+        }
+
+    def _check_space(self, namespace: str, first: Mapping[str, IndexData]) -> None:
+        """Raise `DiskFull` if vectors as large as the first ones do not fit into the memory of the server."""
+        size = sum(len(data.pooled or b"") + len(data.tokens or b"") for data in first.values())
+        if self._has_room or not size:
+            return
+        self._has_room = True
+        memory = _server_info(self._server, "memory")
+        limit, used = int(memory.get("maxmemory", 0)), int(memory.get("used_memory", 0))
+        if limit:
+            count = int(self._server.execute("HLEN", self._transactions.keys(namespace)("rows")))
+            check_space(
+                self._server.name, int(SPACE_FACTOR * size * count / len(first)), max(0, limit - used)
+            )
+
+    def _save(
+        self,
+        state: RedisTransaction,
+        namespace: str,
+        outdated: Mapping[str, tuple[Entry, bool]],
+        fresh: Mapping[str, IndexData],
+    ) -> None:
+        """Save the new index data of entries that are unchanged; others are embedded at the end."""
+        serves = state.model_of(namespace)[0] == self._model
+        state.expect_whole(namespace, "meta", "model", state.model_of(namespace)[0].encode())
+        entries = state.find_many(namespace, outdated.keys())
+        state.load_index_data([*entries.values()])
+        for id, stored in entries.items():
+            before, lacks = outdated[id]
+            if stored.entry.rev != before.rev or stored.entry.created_at != before.created_at:
+                continue
+            data = stored.index_data._replace(features=fresh[id].features)
+            found = fresh[id].vectors_of(self._model)
+            if lacks and found is not None and data.vectors_of(self._model) is None:
+                data = data.with_vectors(found) if serves else data.with_prepared(found)
+                self._embedded += 1
+            self._updated_terms += data.features != stored.index_data.features
+            state.replace_index_data(stored, data)
+
+    def switch(self, namespace: str) -> None:
+        """Let the prepared vectors of a namespace serve, once no entry lacks them."""
+        if not self._model:
+            return
+        since, limit = "-inf", LAST_BATCH
+        while True:
+            (tick,) = self._server.read([["HGET", self._transactions.keys(namespace)("meta"), "tick"]])
+            changed = self._changed_since(namespace, since)
+            for some in batches(changed, _REINDEX_BATCH):
+                self._prepare_batch(namespace, some)
+            since = f"({int(tick or 0)}"
+            if self._transactions.run_write(partial(self._try_switch, namespace, since, limit)):
+                return
+            limit *= 2  # writers that are faster than the embedder wait in the end
+
+    def _changed_since(self, namespace: str, since: str) -> list[str]:
+        if since == "-inf":
+            return self._entry_ids(namespace)
+        keys = self._transactions.keys(namespace)
+        live, gone = keys("all", "*"), keys("gone")
+        replies = self._server.read([["ZRANGEBYSCORE", key, since, "+inf"] for key in (live, gone)])
+        return [*dict.fromkeys(id for reply in replies for id in layout.decode_ids(reply))]
+
+    def _try_switch(self, namespace: str, since: str, limit: int, state: RedisTransaction) -> bool:
+        """Change the embedder of a namespace if few entries lack vectors, which are embedded here."""
+        keys = state.keys(namespace)
+        tick, *replies = state.fetch(
+            [
+                ["HGET", keys("meta"), "tick"],
+                ["ZRANGEBYSCORE", keys("all", "*"), since, "+inf"],
+                ["ZRANGEBYSCORE", keys("gone"), since, "+inf"],
+            ]
+        )
+        state.expect_whole(namespace, "meta", "tick", tick)
+        changed = [*dict.fromkeys(id for reply in replies for id in layout.decode_ids(reply))]
+        outdated = self._outdated(state, namespace, changed)
+        if len(outdated) > limit:
+            return False
+        if outdated:
+            self._save(state, namespace, outdated, self._index(outdated))
+        if state.model_of(namespace)[0] != self._model:
+            state.claim_model(namespace, self._model)
+        return True
+
+    def finish(self, namespaces: Sequence[str]) -> ReindexResult:
+        """Drop the replaced vectors, and embed what was written at the time of the switch."""
+        entries = given = 0
+        for namespace in namespaces:
+            for some in batches(self._entry_ids(namespace), _REINDEX_BATCH):
+                self._prepare_batch(namespace, some)
+                counts = self._transactions.run_write(partial(self._drop_replaced, namespace, some))
+                entries, given = entries + counts[0], given + counts[1]
+        self._server.execute("HSET", self._store_key, "features", str(FEATURES_VERSION))
+        return ReindexResult(
+            embedder=None if self._embedder is None else self._embedder.name,
+            entries=entries,
+            embedded=self._embedded,
+            updated_terms=self._updated_terms,
+            given_vectors=given,
+        )
+
+    def _drop_replaced(
+        self, namespace: str, entry_ids: Sequence[str], state: RedisTransaction
+    ) -> tuple[int, int]:
+        """Return the numbers of entries and of supplied vectors, which stay beside those that serve."""
+        entries = state.find_many(namespace, entry_ids)
+        state.load_index_data([*entries.values()])
+        given = 0
+        for stored in entries.values():
+            data = stored.index_data
+            own = data.vectors_of(self._model) if self._model else None
+            if own is not None and data.with_vectors(own) != data:
+                state.replace_index_data(stored, data.with_vectors(own))
+            given += data.count_given()
+        return len(entries), given
 
 
 # Scrub

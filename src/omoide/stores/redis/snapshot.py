@@ -315,7 +315,7 @@ class RedisSnapshot:
     def fetch_index_data(self, entry: Entry) -> IndexData:
         """Fetch the index data of one entry."""
         (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("found"), entry.id]])
-        return layout.decode_index_data(raw)[1]
+        return layout.decode_index_data(raw)
 
     def fetch_access(self, entry: Entry) -> Access:
         """Fetch how often an entry was used, and when last."""
@@ -488,7 +488,7 @@ class RedisSnapshot:
         for id, raw in zip(ids, values, strict=True):
             stored = self.entries.get((namespace, id))
             if stored is not None and not stored.has_index_data:
-                stored.index_data = layout.decode_index_data(raw)[1]
+                stored.index_data = layout.decode_index_data(raw)
 
     def _cache_tombstones(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):

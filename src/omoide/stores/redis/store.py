@@ -15,35 +15,48 @@ except ImportError as error:
     raise MissingExtra("redis://", "redis") from error
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from threading import Condition, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlunsplit
 
 import msgspec
 
 from omoide import clock, forks
-from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
-from omoide.core.frozen import EMPTY_MAP
-from omoide.embedders import Embedder
-from omoide.errors import EmbedderChanged, Invalid, MissingExtra
+from omoide.core.entry import Entry, Filter, RecallRequest, RecallResult, Scope
+from omoide.embedders import Embedder, choose
+from omoide.errors import Invalid, MissingExtra, ReadOnly
 from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import operations, records, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import StoreURL, embedder_for
-from omoide.stores.records import Access, Change, EraseReceipt, Feed, Finding, Link, Page, Query, Stats
+from omoide.stores.recall import Candidates, QueryEncoder, words_only
+from omoide.stores.records import (
+    Access,
+    Change,
+    EraseReceipt,
+    Feed,
+    Finding,
+    Link,
+    Page,
+    Query,
+    ReindexResult,
+    Stats,
+    model_key,
+    parse_model_key,
+)
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance
 from omoide.stores.redis.connection import Command, RedisConnections
-from omoide.stores.redis.layout import NamespaceKeys, partition_for, split_ids, store_key
+from omoide.stores.redis.layout import DEFAULT_PREFIX, NamespaceKeys, partition_for, split_ids, store_key
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
+from omoide.stores.reindex import ProgressCallback, bound_notice, outdated_notice
 from omoide.stores.semantics import StoreSettings, check_arguments
-from omoide.stores.state_store import StateStore
+from omoide.stores.state_store import EmbedderGate, StateStore
 
 if TYPE_CHECKING:
     from omoide.stores.redis.cache import RedisCandidateSource
@@ -53,7 +66,6 @@ T = TypeVar("T")
 OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname")
 """Options of a `redis://` URL beside the settings of all stores."""
 
-DEFAULT_PREFIX = "omoide:"
 SCHEMA_VERSION = "2"
 """2 added users and keys. A store of schema 1 can be read; opened for writing it becomes one of 2."""
 
@@ -70,8 +82,8 @@ def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncS
         raise Invalid("prefix", f"is {prefix!r}", "use up to 64 letters without spaces and braces")
     server = _connect(address, settings)
     try:
-        name = stored_embedder_name(server, prefix) if embedder == "auto" else None
-        store = RedisStore(server, prefix, embedder_for(server.name, embedder, name), settings)
+        name = stored_embedder(server, prefix) if embedder == "auto" else None
+        store = RedisStore(server, prefix, embedder_for(embedder, name), settings)
     except BaseException:
         server.close()
         raise
@@ -133,45 +145,26 @@ class RedisStore(StateStore, ForkListener):
         self._server.reset()
         self._source: RedisCandidateSource | None = None
         self._source_lock = Lock()
-        self._embedder_condition = Condition()
-        self._embedder_users = 0
+        self._embedder_gate = EmbedderGate()
 
     def _check_store(self) -> None:
         maintenance.check_server(self._server, self.settings)
         maintenance.ensure_store(
             self._server, self._store_key, SCHEMA_VERSION, read_only=self.settings.read_only
         )
-        if self.embedder is not None:
-            self._check_embedder(self.embedder)
-        self._transactions.model = model_of(self.embedder)
+        self._transactions.model = model_key(self.embedder)
+        self._is_index_current = self._check_index()
+        if not self._is_index_current:
+            _log.warning("%s: %s", self._server.name, outdated_notice(self._transactions.place))
+        bound_to = stored_embedder(self._server, self._prefix, other_than=self._transactions.model)
+        if self.embedder is not None and bound_to is not None:
+            notice = bound_notice(self._transactions.place, bound_to, self.embedder)
+            _log.warning("%s: %s", self._server.name, notice)
+
+    def _check_index(self) -> bool:
+        """Return True if the stored terms are those of this version of Omoide."""
         version = self._server.execute("HGET", self._store_key, "features")
-        if version not in (None, str(FEATURES_VERSION).encode()):
-            _log.warning(
-                "%s was indexed by another version of Omoide: recall finds less until it is reindexed "
-                "(omoide reindex)",
-                self._server.name,
-            )
-
-    def _check_embedder(self, embedder: Embedder) -> None:
-        """Raise if the store has vectors of another embedder."""
-        for namespace in self.known_namespaces():
-            meta = self._transactions.keys(namespace)("meta")
-            model, vectors = self._server.execute("HMGET", meta, "model", "vectors")
-            if int(vectors or 0) > 0 and model.decode() != model_of(embedder):
-                name, dim = parse_model(model)
-                raise EmbedderChanged(self._server.name, name, dim, embedder.name, embedder.dim)
-
-    @contextmanager
-    def _pin_embedder(self) -> Iterator[None]:
-        """Keep `reindex` from changing the embedder between embedding and writing."""
-        with self._embedder_condition:
-            self._embedder_users += 1
-        try:
-            yield
-        finally:
-            with self._embedder_condition:
-                self._embedder_users -= 1
-                self._embedder_condition.notify_all()
+        return version in (None, str(FEATURES_VERSION).encode())
 
     def close(self) -> None:
         """Close all connections."""
@@ -186,23 +179,6 @@ class RedisStore(StateStore, ForkListener):
         return self._transactions.run_write(operation)
 
     # Writes
-
-    def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteResult]:
-        """Write all of these entries, or none."""
-        with self._pin_embedder():
-            return super().write_many(requests)
-
-    def write_with_vector(self, request: WriteRequest, vector: Sequence[float]) -> WriteResult:
-        """Write an entry with a vector of the caller's."""
-        with self._pin_embedder():
-            return super().write_with_vector(request, vector)
-
-    def import_entries(
-        self, entries: Sequence[Entry], links: Sequence[Link] = (), access: Mapping[str, Access] = EMPTY_MAP
-    ) -> int:
-        """Add entries of another store as they are, and return how many were new."""
-        with self._pin_embedder():
-            return super().import_entries(entries, links, access)
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
         """Count one use of each of these entries, unless the store is read only."""
@@ -229,7 +205,33 @@ class RedisStore(StateStore, ForkListener):
         count = self.settings.count_tokens
         if not recall_engine.has_numpy():
             return recall_engine.recall_by_words(request, self, count)
-        return recall_engine.recall(request, self._cached_source(), self.embedder, count)
+        result = recall_engine.recall(request, self._cached_source(), self.embedder, count)
+        self._is_index_current = self._is_index_current or self._check_index()
+        if self._is_index_current:
+            return result
+        return result.replace(notices=(*result.notices, outdated_notice(self._transactions.place)))
+
+    def _candidates(
+        self, scope: Scope, filter: Filter, at: int, encode_query: QueryEncoder
+    ) -> Candidates | None:
+        """Build the candidates of a scope; by words if its namespace has the vectors of another embedder."""
+
+        def build(state: RedisSnapshot) -> Candidates | None:
+            bound_to = self._bound_to(state, scope.namespace)
+            if self.embedder is None or bound_to is None:
+                return operations.candidates(state, scope, filter, at, encode_query, self.embedder)
+            found = operations.candidates(state, scope, filter, at, words_only(encode_query), None)
+            notice = bound_notice(self._transactions.place, bound_to, self.embedder)
+            return None if found is None else found._replace(notices=(notice,))
+
+        return self._run_read(build)
+
+    def _bound_to(self, state: RedisSnapshot, namespace: str) -> str | None:
+        """Return the embedder whose vectors a namespace has, if it is another than the store's own."""
+        model, vectors = state.model_of(namespace)
+        if int(vectors or 0) <= 0 or model == model_key(self.embedder):
+            return None
+        return parse_model_key(model)[0]
 
     def _cached_source(self) -> RedisCandidateSource:
         from omoide.stores.redis.cache import RedisCandidateSource  # needs NumPy
@@ -250,7 +252,13 @@ class RedisStore(StateStore, ForkListener):
         """Count the entries, versions and links of a scope."""
         check_arguments(scope=scope)
         now = clock.now()
-        stats = self._transactions.run_read(lambda state: operations.stats(state, scope, self.embedder, now))
+
+        def count(state: RedisSnapshot) -> Stats:
+            bound_to = self._bound_to(state, scope.namespace)
+            found = operations.stats(state, scope, self.embedder, now)
+            return found if bound_to is None else found.replace(embedder=bound_to)
+
+        stats = self._transactions.run_read(count)
         return stats.replace(**maintenance.sizes(self._server, self._transactions.keys(scope.namespace)))
 
     def namespaces(self) -> list[str]:
@@ -304,41 +312,32 @@ class RedisStore(StateStore, ForkListener):
             for problem in maintenance.check(self._server, self._transactions.keys(name), name)
         ]
 
-    def reindex(
-        self, embedder: Embedder | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        """Rebuild the index data of all entries while in use, with another embedder if one is given.
-
-        The new embedder serves from the start: until an entry has its new vector, it is found by its words.
-        """
-        chosen = embedder or self.embedder
-        with self._embedder_condition:
-            self._embedder_condition.wait_for(lambda: not self._embedder_users)
-            with self._source_lock:
-                self.embedder, self._source = chosen, None
-                self._transactions.model = model_of(chosen)
-        maintenance.reindex(self._transactions, self.known_namespaces(), chosen, progress)
-        self._server.execute("HSET", self._store_key, "features", str(FEATURES_VERSION))
-
-
-def model_of(embedder: Embedder | None) -> str:
-    """Return the stored name of an embedder; vectors under the same one can be compared."""
-    return "" if embedder is None else f"{embedder.name}\x1f{embedder.dim}\x1f"
+    def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
+        """Rebuild the index data of all entries while in use, with another embedder if one is given."""
+        chosen = self.embedder if embedder is None else choose(embedder)
+        if self.settings.read_only:
+            raise ReadOnly(self._server.name, "was opened to be read only", "open it without mode=ro")
+        run = maintenance.Reindex(self._transactions, self._store_key, chosen, progress)
+        with run.claimed():
+            run.prepare(self.known_namespaces())
+            with self._embedder_gate.closed():  # what is written from now on has the new vectors
+                for namespace in self.known_namespaces():
+                    run.switch(namespace)
+                with self._source_lock:
+                    self.embedder, self._source = chosen, None
+                    self._transactions.model = model_key(chosen)
+            result = run.finish(self.known_namespaces())
+        self._is_index_current = True
+        return result
 
 
-def parse_model(model: bytes) -> tuple[str, int]:
-    """Return the name and the dimension of a stored embedder."""
-    name, dim, _ = model.decode().split("\x1f")
-    return name, int(dim)
-
-
-def stored_embedder_name(server: RedisConnections, prefix: str) -> str | None:
-    """Return the name of the embedder whose vectors a store has."""
+def stored_embedder(server: RedisConnections, prefix: str, *, other_than: str = "") -> str | None:
+    """Return the name of the embedder whose vectors a store has, or of one other than a given one."""
     for namespace in _known_namespaces(server, prefix):
         meta = NamespaceKeys(prefix, namespace)("meta")
         model, vectors = server.execute("HMGET", meta, "model", "vectors")
-        if int(vectors or 0) > 0:
-            return parse_model(model)[0]
+        if int(vectors or 0) > 0 and model.decode() != other_than:
+            return parse_model_key(model)[0]
     return None
 
 

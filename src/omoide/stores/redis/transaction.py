@@ -21,6 +21,7 @@ from omoide.stores.redis import layout
 from omoide.stores.redis.connection import CommitWriter, RedisConnections
 from omoide.stores.redis.layout import (
     COMMIT_TICK,
+    DEFAULT_PREFIX,
     Argument,
     EntryRow,
     NamespaceKeys,
@@ -165,7 +166,7 @@ class NamespaceChanges:
             "HSET", keys("rows"), id, [COMMIT_TICK, _number_argument(stored.written_seq), number, row]
         )
         if stored.is_index_changed:
-            self.command("HSET", keys("found"), id, layout.encode_index_data(stored.model, stored.index_data))
+            self.command("HSET", keys("found"), id, layout.encode_index_data(stored.index_data))
             self.increment("vectors", bool(stored.model) - bool(stored.model_before))
         for old in stored.replaced_versions:
             self.command("HSET", keys("past"), [number, b"%d" % old.rev], layout.encode_version(old))
@@ -262,7 +263,7 @@ class RedisTransaction(RedisSnapshot):
 
     def add(self, entry: Entry, index_data: IndexData, now: int) -> StoredEntry:
         index_data = self._accept_vectors(entry.namespace, index_data)
-        model = self._model if index_data.pooled is not None else ""
+        model = index_data.model
         seq = self.log_change(entry, "write", now)
         version = Version(id=entry.id, rev=entry.rev, at=now, entry=entry)
         row = EntryRow(seq, seq, version.rev, version, model, index_data.given, [])
@@ -287,7 +288,7 @@ class RedisTransaction(RedisSnapshot):
             index_data = self._accept_vectors(new.namespace, index_data)
             fetched.written_seq = self.log_change(new, op, now)
             fetched.index_data, fetched.is_index_changed = index_data, True
-            fetched.model = self._model if index_data.pooled is not None else ""
+            fetched.model = index_data.model
             fetched.has_custom_vector = index_data.given
             self._update_dependencies(old, new)
         self._mark_changed(fetched)
@@ -302,15 +303,17 @@ class RedisTransaction(RedisSnapshot):
         The first vectors of a namespace make their embedder its own.
         """
         if index_data.pooled is None:
-            return index_data
+            return index_data._replace(model="")
+        if index_data.model != self._model:
+            return index_data  # supplied before, and kept
         model, vectors = self.model_of(namespace)
         self.expect_whole(namespace, "meta", "model", model.encode())
         if model == self._model:
             return index_data
         if int(vectors or 0) > 0:
             if index_data.given:
-                raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
-            return index_data._replace(pooled=None, tokens=None)
+                raise Invalid("vector", "is not of the embedder that the store has", "reindex the store")
+            return index_data.with_vectors(None)
         self.expect_whole(namespace, "meta", "vectors", vectors)
         self.claim_model(namespace, self._model)
         self.models[namespace] = (self._model, vectors)
@@ -324,6 +327,7 @@ class RedisTransaction(RedisSnapshot):
     def replace_index_data(self, stored: FetchedEntry, index_data: IndexData) -> None:
         """Replace the index data of an entry without a new version."""
         stored.index_data, stored.is_index_changed = index_data, True
+        stored.model, stored.has_custom_vector = index_data.model, index_data.given
         self._mark_changed(stored)
 
     def set_stale(self, stored: StoredEntry, now: int, *, stale: bool) -> None:
@@ -493,6 +497,8 @@ class TransactionRunner:
     def __init__(self, server: RedisConnections, prefix: str, *, read_only: bool = False) -> None:
         self.server = server
         self.prefix = prefix
+        self.place = server.name if prefix == DEFAULT_PREFIX else f"{server.name}?prefix={prefix}"
+        """The URL of the store, without a password."""
         self.model = ""
         """The embedder of the vectors that this process writes."""
         self._read_only = read_only

@@ -29,8 +29,9 @@ from omoide.embedders.vectors import bit_codes, mean_vector, to_bit_string, to_u
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache, ScopeStatistics
 from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
-from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder
-from omoide.stores.sql import rows
+from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder, words_only
+from omoide.stores.reindex import bound_notice, outdated_notice
+from omoide.stores.sql import maintenance, rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
 
 MAX_CACHED_ENTRIES = 10_000
@@ -69,7 +70,6 @@ _MAX_INT64 = (1 << 63) - 1  # beyond which PostgreSQL does not count
 _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
     e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
 
-_EMBEDDER_REPLACED = "the store holds another embedder's vectors: open it again to recall by meaning"
 _NO_FILTER = Filter()
 
 
@@ -112,6 +112,7 @@ class SQLCandidateSource:
     def __init__(self, connections: SQLConnections, embedder: Embedder | None) -> None:
         self._connections = connections
         self._embedder = embedder
+        self._is_index_current = False  # until a query has seen that it is
         self._lock = Lock()
         self._slots: OrderedDict[Scope, CacheSlot] = OrderedDict()
         self._slots_created = 0
@@ -146,12 +147,20 @@ class SQLCandidateSource:
         limit: int,
         encode_query: QueryEncoder,
     ) -> CandidateRequest:
-        """Build the request, with a notice if another embedder's vectors have replaced ours."""
+        """Build the request: by words, with a notice, if the store has vectors of another embedder."""
         model = rows.model_of(db, self._embedder)
         slot, dim = (-1, 0) if model is None else (model.slot, model.dim)
-        replaced = self._embedder is not None and model is None and rows.serving_model(db) is not None
-        notices = (_EMBEDDER_REPLACED,) if replaced else ()
-        return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, notices)
+        notices: list[str] = []
+        if model is None and self._embedder is not None:
+            other = rows.other_model(db, self._embedder)
+            if other is not None:
+                encode_query = words_only(encode_query)
+                notices.append(bound_notice(self._connections.name, other.name, self._embedder))
+        if not self._is_index_current:
+            self._is_index_current = maintenance.is_index_current(db)
+            if not self._is_index_current:
+                notices.append(outdated_notice(self._connections.name))
+        return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, tuple(notices))
 
     def _slot(self, scope: Scope) -> CacheSlot:
         with self._lock:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from omoide.core.entry import Scope
 from omoide.embedders import Embedder
+from omoide.errors import StoreFailed
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
-from omoide.stores.records import Stats
+from omoide.stores.records import ReindexResult, Stats
+from omoide.stores.reindex import (
+    LAST_BATCH,
+    SPACE_FACTOR,
+    ProgressCallback,
+    ReindexClaim,
+    check_space,
+    lost_claim,
+)
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
 from omoide.stores.sql.rows import MODELS_LOCK, VECTORS_LOCK, entries_lock
 from omoide.stores.sql.writes import decode_terms
 
-ProgressCallback = Callable[[int, int], None]
-"""Called with the number of finished and of all steps."""
-
 _BATCH = 256
+_MAX_SEQ = (1 << 63) - 1
+_DELETED_BATCH = 2_000  # vectors deleted in one transaction, so that neither others nor the log wait for it
 
 _CONSISTENCY_CHECKS = {
     "entries whose owner is unknown": """
@@ -146,94 +156,245 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
     )
 
 
-def reindex(
-    connections: SQLConnections, embedder: Embedder | None, progress: ProgressCallback | None = None
-) -> rows.EmbeddingModel | None:
-    """Rebuild the terms and vectors of all entries while the store is in use.
+class Reindex:
+    """A run that rebuilds the terms and vectors of all entries while the store is in use.
 
-    New vectors are written beside the serving ones, in batches, and take over once every entry has them.
-    An interrupted run continues where it stopped.
+    New vectors are written beside the serving ones, in batches. Once every entry has them, they take over in
+    one transaction; then the replaced ones are deleted, again in batches. An interrupted run continues where
+    it stopped. What is written meanwhile is embedded at the end.
     """
-    model = None
-    with connections.write_transaction(MODELS_LOCK) as db:
-        if embedder is not None:
-            model = rows.add_model(db, embedder)
-        (total,) = db.execute("SELECT count(*) FROM entries").fetchone()
-    while True:
-        _reindex_pass(connections, embedder, model, total, progress)
-        with connections.write_transaction(VECTORS_LOCK._replace(shared=False)) as db:
-            db.lock(MODELS_LOCK)
-            if embedder is not None:
-                model = rows.add_model(db, embedder)  # somebody may have given its place away
-            if model is not None and _has_missing_vectors(db, model):
-                continue  # somebody wrote meanwhile
-            rows.put_setting(db, "features", str(FEATURES_VERSION))
-            if model is not None and not model.serving:
-                rows.activate_model(db, model)
-            rows.renew_generation(db)
-            return model
 
+    def __init__(
+        self,
+        connections: SQLConnections,
+        embedder: Embedder | None,
+        progress: ProgressCallback | None = None,
+        free_bytes: Callable[[Database], int | None] = lambda _db: None,
+    ) -> None:
+        self._connections = connections
+        self._embedder = embedder
+        self._progress = progress
+        self._free_bytes = free_bytes
+        self._claim = ReindexClaim.create()
+        self._model: rows.EmbeddingModel | None = None
+        self._embedded = self._updated_terms = 0
 
-def _reindex_pass(
-    connections: SQLConnections,
-    embedder: Embedder | None,
-    model: rows.EmbeddingModel | None,
-    total: int,
-    progress: ProgressCallback | None,
-) -> None:
-    """Reindex all entries once, in batches."""
-    last, done = -1, 0
-    while True:
-        with connections.read_transaction() as db:
-            batch = db.execute(
-                "SELECT no, body, namespace FROM entries WHERE no > ? ORDER BY no LIMIT ?", (last, _BATCH)
-            ).fetchall()
-            todo = [row for row in batch if not _is_indexed(db, row[0], row[1], model)]
-        if not batch:
-            return
-        if todo:
-            fresh = records.index_entries([records.decode_entry(body) for _, body, _ in todo], embedder)
-            namespaces = sorted({namespace for _, _, namespace in todo})
-            with connections.write_transaction(VECTORS_LOCK, *map(entries_lock, namespaces)) as db:
-                if model is not None and not rows.has_model(db, model):
-                    return
-                for (no, body, _), indexed in zip(todo, fresh, strict=True):
-                    _update_index(db, no, body, indexed, model)
-        last, done = batch[-1][0], done + len(batch)
-        if progress is not None:
-            progress(done, max(total, done))
+    def run(self) -> ReindexResult:
+        """Reindex the store.
 
+        Raises:
+            Busy: Another run reindexes it.
+            DiskFull: The new vectors do not fit beside the old ones.
+        """
+        with self._connections.write_transaction(MODELS_LOCK) as db:
+            self._take_claim(db)
+            if self._embedder is not None:
+                self._model = rows.add_model(db, self._embedder)
+        try:
+            self._update_all()
+            self._switch()
+            self._delete_replaced()
+            self._embed_lacking()
+            with self._connections.read_transaction() as db:
+                return self._result(db)
+        finally:
+            with suppress(StoreFailed):  # the claim ends with this process
+                self._release_claim()
 
-def _has_missing_vectors(db: Database, model: rows.EmbeddingModel) -> bool:
-    cursor = db.execute(
-        "SELECT 1 FROM entries e WHERE NOT EXISTS"
-        " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?) LIMIT 1",
-        (SLOTS, model.slot),
-    )
-    return cursor.fetchone() is not None
+    # The claim
 
+    def _take_claim(self, db: Database) -> None:
+        row = db.execute("SELECT value FROM settings WHERE name='reindex'").fetchone()
+        if row is not None and (other := ReindexClaim.decode(row[0])).is_held():
+            raise other.refusal(self._connections.name)
+        rows.put_setting(db, "reindex", self._claim.encode())
 
-def _is_indexed(db: Database, no: int, body: bytes, model: rows.EmbeddingModel | None) -> bool:
-    (blob,) = db.execute("SELECT features FROM entries WHERE no=?", (no,)).fetchone()
-    if model is not None:
-        key = no * SLOTS + model.slot
-        if db.execute("SELECT 1 FROM vectors WHERE key=?", (key,)).fetchone() is None:
+    def _renew_claim(self, db: Database) -> None:
+        renewed = self._claim.renewed()
+        cursor = db.execute(
+            "UPDATE settings SET value=? WHERE name='reindex' AND value=?",
+            (renewed.encode(), self._claim.encode()),
+        )
+        if cursor.rowcount != 1:
+            raise lost_claim(self._connections.name)
+        self._claim = renewed
+
+    def _release_claim(self) -> None:
+        with self._connections.write_transaction(MODELS_LOCK) as db:
+            row = db.execute("SELECT value FROM settings WHERE name='reindex'").fetchone()
+            if row is not None and ReindexClaim.decode(row[0]).owner == self._claim.owner:
+                db.execute("DELETE FROM settings WHERE name='reindex'")
+
+    # Terms and vectors
+
+    def _update_all(self) -> None:
+        """Update all entries once, in batches."""
+        with self._connections.read_transaction() as db:
+            (total,) = db.execute("SELECT count(*) FROM entries").fetchone()
+        last, done, has_room = -1, 0, False
+        while True:
+            with self._connections.read_transaction() as db:
+                batch = db.execute(
+                    "SELECT no, body, namespace, features FROM entries WHERE no > ? ORDER BY no LIMIT ?",
+                    (last, _BATCH),
+                ).fetchall()
+                without_vectors = self._without_vectors(db, [row[0] for row in batch])
+            if not batch:
+                return
+            todo = self._index([(row[0], row[1], row[2]) for row in batch], without_vectors)
+            outdated = [
+                item for item, row in zip(todo, batch, strict=True)
+                if item.no in without_vectors or item.data.features != bytes(row[3])
+            ]  # fmt: skip
+            if outdated:
+                has_room = has_room or self._check_space(outdated)
+                self._write(outdated)
+            last, done = batch[-1][0], done + len(batch)
+            if self._progress is not None:
+                self._progress(done, max(total, done))
+
+    def _without_vectors(self, db: Database, numbers: Sequence[int]) -> set[int]:
+        """Return the entries that lack a vector of the embedder."""
+        if self._model is None or not numbers:
+            return set()
+        slot = self._model.slot
+        found: set[int] = set()
+        for some in rows.batches([no * SLOTS + slot for no in numbers]):
+            marks = ",".join("?" * len(some))
+            found.update(
+                key // SLOTS for (key,) in db.execute(f"SELECT key FROM vectors WHERE key IN ({marks})", some)
+            )
+        return {*numbers} - found
+
+    def _index(
+        self, entries: Sequence[tuple[int, bytes, str]], without_vectors: Collection[int]
+    ) -> list[_IndexedRow]:
+        """Compute the terms of entries, and the vectors of those that lack them."""
+        decoded = [records.decode_entry(body) for _, body, _ in entries]
+        lacking = [entry for entry, row in zip(decoded, entries, strict=True) if row[0] in without_vectors]
+        embedded = iter(records.index_entries(lacking, self._embedder))
+        return [
+            _IndexedRow(
+                no, body, namespace, next(embedded) if no in without_vectors else records.index_entry(entry)
+            )
+            for entry, (no, body, namespace) in zip(decoded, entries, strict=True)
+        ]
+
+    def _check_space(self, first: Sequence[_IndexedRow]) -> bool:
+        """Raise `DiskFull` if vectors as large as the first ones do not fit; return True if they do."""
+        size = sum(len(item.data.pooled or b"") + len(item.data.tokens or b"") for item in first)
+        if self._model is None or not size:
             return False
-    return bool(records.features_of(records.decode_entry(body)).to_bytes() == blob)
+        texts = sum(len(item.body) for item in first if item.data.pooled)
+        with self._connections.read_transaction() as db:
+            free = self._free_bytes(db)
+            if free is None:
+                return True
+            (lacking,) = db.execute(
+                "SELECT coalesce(sum(length(e.body)), 0) FROM entries e WHERE NOT EXISTS"
+                " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?)",
+                (SLOTS, self._model.slot),
+            ).fetchone()
+        check_space(self._connections.name, int(SPACE_FACTOR * size * lacking / texts), free)
+        return True
+
+    def _write(self, indexed: Sequence[_IndexedRow]) -> None:
+        namespaces = sorted({item.namespace for item in indexed})
+        with self._connections.write_transaction(VECTORS_LOCK, *map(entries_lock, namespaces)) as db:
+            self._renew_claim(db)
+            for item in indexed:
+                self._update_index(db, item)
+
+    def _update_index(self, db: Database, item: _IndexedRow) -> None:
+        row = db.execute(
+            "SELECT owner, live, features FROM entries WHERE no=? AND body=?", (item.no, item.body)
+        ).fetchone()
+        # Changed meanwhile, or erased and its number given to another: what was read must leave no trace.
+        if row is None:
+            return
+        owner, live, blob = row
+        if blob != item.data.features:
+            if not semantics.is_superseded(live):
+                rows.delete_postings(db, owner, item.no, decode_terms(blob))
+                rows.insert_postings(db, item.data.postings(owner, item.no))
+            db.execute("UPDATE entries SET features=? WHERE no=?", (item.data.features, item.no))
+            self._updated_terms += 1
+        if self._model is not None and item.data.pooled is not None:
+            rows.put_vectors(db, item.no, self._model, item.data)
+            self._embedded += 1
+
+    # The switch
+
+    def _switch(self) -> None:
+        """Let the new vectors serve, once no entry lacks one."""
+        limit = LAST_BATCH
+        while True:
+            with self._connections.read_transaction() as db:
+                namespaces = {namespace for _, _, namespace in self._lacking(db, limit + 1)}
+            locks = (VECTORS_LOCK._replace(shared=False), *map(entries_lock, sorted(namespaces)))
+            with self._connections.write_transaction(*locks) as db:
+                db.lock(MODELS_LOCK)
+                self._renew_claim(db)
+                lacking = self._lacking(db, limit + 1)
+                # Only entries of locked namespaces: no lock may be taken after that of the vectors.
+                if len(lacking) <= limit and namespaces.issuperset(row[2] for row in lacking):
+                    for item in self._index(lacking, {no for no, _, _ in lacking}):
+                        self._update_index(db, item)
+                    rows.put_setting(db, "features", str(FEATURES_VERSION))
+                    if self._model is not None:
+                        rows.activate_model(db, self._model)
+                    rows.renew_generation(db)
+                    return
+            self._embed_lacking()
+            limit *= 2  # writers that are faster than the embedder wait in the end
+
+    def _embed_lacking(self) -> None:
+        """Embed what was written meanwhile; what comes while this runs is left."""
+        with self._connections.read_transaction() as db:
+            (newest,) = db.execute("SELECT coalesce(max(written), 0) FROM entries").fetchone()
+            lacking = self._lacking(db, _BATCH, newest)
+        while lacking:
+            self._write(self._index(lacking, {no for no, _, _ in lacking}))
+            with self._connections.read_transaction() as db:
+                lacking = self._lacking(db, _BATCH, newest)
+
+    def _lacking(self, db: Database, limit: int, newest: int = _MAX_SEQ) -> list[tuple[int, bytes, str]]:
+        """Return some entries that lack a vector of the embedder, written up to a sequence number."""
+        if self._model is None:
+            return []
+        cursor = db.execute(
+            "SELECT e.no, e.body, e.namespace FROM entries e WHERE e.written <= ? AND NOT EXISTS"
+            " (SELECT 1 FROM vectors v WHERE v.key = e.no * ? + ?) ORDER BY e.no DESC LIMIT ?",
+            (newest, SLOTS, self._model.slot, limit),
+        )
+        return [(no, bytes(body), namespace) for no, body, namespace in cursor.fetchall()]
+
+    def _delete_replaced(self) -> None:
+        if self._model is None:
+            return
+        last: int | None = -1
+        while last is not None:
+            with self._connections.write_transaction(VECTORS_LOCK._replace(shared=False)) as db:
+                self._renew_claim(db)
+                last = rows.delete_replaced_vectors(db, last, _DELETED_BATCH)
+
+    def _result(self, db: Database) -> ReindexResult:
+        (entries,) = db.execute("SELECT count(*) FROM entries").fetchone()
+        (given,) = db.execute("SELECT count(*) FROM vectors WHERE given = 1").fetchone()
+        model = rows.serving_model(db)
+        return ReindexResult(
+            embedder=None if model is None else model.name,
+            entries=entries,
+            embedded=self._embedded,
+            updated_terms=self._updated_terms,
+            given_vectors=given,
+        )
 
 
-def _update_index(
-    db: Database, no: int, body: bytes, fresh: records.IndexData, model: rows.EmbeddingModel | None
-) -> None:
-    row = db.execute("SELECT owner, live, features FROM entries WHERE no=? AND body=?", (no, body)).fetchone()
-    # Changed meanwhile, or erased and its number given to another entry: what was read must leave no trace.
-    if row is None:
-        return
-    owner, live, blob = row
-    if blob != fresh.features:
-        if not semantics.is_superseded(live):
-            rows.delete_postings(db, owner, no, decode_terms(blob))
-            rows.insert_postings(db, fresh.postings(owner, no))
-        db.execute("UPDATE entries SET features=? WHERE no=?", (fresh.features, no))
-    if model is not None:
-        rows.put_vectors(db, no, model, fresh)
+class _IndexedRow(NamedTuple):
+    """An entry as it was read, with new index data."""
+
+    no: int
+    body: bytes
+    namespace: str
+    data: records.IndexData

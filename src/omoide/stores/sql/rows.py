@@ -19,7 +19,7 @@ from omoide.core import codec
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.core.value import set_field
 from omoide.embedders import Embedder
-from omoide.errors import Conflict, EmbedderChanged, IdTaken, NotFound
+from omoide.errors import Conflict, IdTaken, NotFound, StoreFailed
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, Document, IndexData, Lease
 from omoide.stores.semantics import INVALIDATED_BY, LIVE, STALE, SUPERSEDED_AND_STALE, StaleTransition
@@ -328,24 +328,18 @@ def model_of(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
     return None if row is None else EmbeddingModel(int(row[0]), embedder.name, embedder.dim, True)
 
 
-def has_model(db: Database, model: EmbeddingModel) -> bool:
-    """Return True if an embedder still has its slot."""
-    return any(stored[:3] == model[:3] for stored in list_models(db))
-
-
 def list_models(db: Database) -> list[EmbeddingModel]:
     """Return all embedders that have a slot."""
     cursor = db.execute("SELECT slot, name, dim, serving FROM models ORDER BY slot")
     return [EmbeddingModel(slot, name, dim, bool(is_serving)) for slot, name, dim, is_serving in cursor]
 
 
-def check_embedder(db: Database, embedder: Embedder, name: str) -> None:
-    """Raise `EmbedderChanged` if the store has vectors of another embedder."""
+def other_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
+    """Return the embedder that a store is bound to, if it is another than this one."""
     current = serving_model(db)
-    if current is None or (current.name, current.dim) == (embedder.name, embedder.dim):
-        return
-    if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
-        raise EmbedderChanged(name, current.name, current.dim, embedder.name, embedder.dim)
+    if embedder is None or current is None or (current.name, current.dim) == (embedder.name, embedder.dim):
+        return None
+    return None if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is None else current
 
 
 def claim_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | None:
@@ -356,8 +350,8 @@ def claim_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | Non
     found = model_of(db, embedder)
     if found is not None:
         return found
-    if embedder is None:
-        return None
+    if embedder is None or other_model(db, embedder) is not None:
+        return None  # it stays so until the end of the transaction, which holds `VECTORS_LOCK`
     db.lock(MODELS_LOCK)
     found = model_of(db, embedder)  # somebody may have been faster
     if found is not None:
@@ -380,9 +374,17 @@ def add_model(db: Database, embedder: Embedder, *, serving: bool = False) -> Emb
     taken = {model.slot for model in models}
     slot = next((slot for slot in range(SLOTS) if slot not in taken), None)
     if slot is None:  # given up half-way, all but one of them
-        slot = next(model.slot for model in models if not model.serving)
+        kept = {slot for (slot,) in db.execute(f"SELECT DISTINCT key % {SLOTS} FROM vectors WHERE given = 1")}
+        slot = next((model.slot for model in models if not model.serving and model.slot not in kept), None)
+        if slot is None:
+            raise StoreFailed(
+                "store",
+                f"has supplied vectors of {SLOTS - 1} other embedders",
+                "reindex it with one of those, or copy it to a new store",
+            )
         db.execute("DELETE FROM models WHERE slot=?", (slot,))
-    _delete_slot_vectors(db, f"key % {SLOTS} = ?", slot)  # whatever lies there is another's
+    for table in ("vectors", "tokens"):  # whatever lies there is another's
+        db.execute(f"DELETE FROM {table} WHERE key % {SLOTS} = ?", (slot,))
     db.execute(
         "INSERT INTO models (slot, name, dim, serving) VALUES (?,?,?,?)",
         (slot, embedder.name, embedder.dim, int(serving)),
@@ -391,10 +393,33 @@ def add_model(db: Database, embedder: Embedder, *, serving: bool = False) -> Emb
 
 
 def activate_model(db: Database, model: EmbeddingModel) -> None:
-    """Let an embedder serve, and delete the vectors of all others."""
+    """Let an embedder serve; `delete_replaced_vectors` then deletes those of all others."""
     db.execute("UPDATE models SET serving = CASE WHEN slot = ? THEN 1 ELSE 0 END", (model.slot,))
-    _delete_slot_vectors(db, f"key % {SLOTS} != ?", model.slot)
-    db.execute("DELETE FROM models WHERE slot != ?", (model.slot,))
+
+
+def delete_replaced_vectors(db: Database, after: int, limit: int) -> int | None:
+    """Delete some vectors of embedders that do not serve; return the last key, None if there are no more.
+
+    Supplied vectors stay under the embedder that they belong to: they cannot be computed anew.
+    """
+    current = serving_model(db)
+    if current is None:
+        return None
+    replaced = f"key > ? AND key % {SLOTS} != ? AND given = 0"
+    found = db.execute(
+        f"SELECT key FROM vectors WHERE {replaced} ORDER BY key LIMIT ?", (after, current.slot, limit)
+    ).fetchall()
+    if not found:
+        kept = f"SELECT DISTINCT key % {SLOTS} FROM vectors WHERE given = 1"
+        db.execute(f"DELETE FROM models WHERE serving = 0 AND slot NOT IN ({kept})")
+        return None
+    last = int(found[-1][0])
+    key_range = (after, last, current.slot)
+    db.execute(f"DELETE FROM tokens WHERE key > ? AND key <= ? AND key % {SLOTS} != ?", key_range)
+    db.execute(
+        f"DELETE FROM vectors WHERE key > ? AND key <= ? AND key % {SLOTS} != ? AND given = 0", key_range
+    )
+    return last
 
 
 def put_vectors(
@@ -429,11 +454,6 @@ def put_setting(db: Database, name: str, value: str) -> None:
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         (name, value),
     )
-
-
-def _delete_slot_vectors(db: Database, condition: str, slot: int) -> None:
-    db.execute(f"DELETE FROM vectors WHERE {condition}", (slot,))
-    db.execute(f"DELETE FROM tokens WHERE {condition}", (slot,))
 
 
 class SQLDependencyIndex:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from omoide import clock, forks
 from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP, freeze
-from omoide.embedders import Embedder
+from omoide.embedders import Embedder, choose
 from omoide.errors import Invalid, Uncertain
 from omoide.forks import ForkListener
 from omoide.stores import recall as recalling
@@ -33,11 +33,13 @@ from omoide.stores.records import (
     Link,
     Page,
     Query,
+    ReindexResult,
     Stats,
     Version,
     index_entries,
     index_with_vector,
 )
+from omoide.stores.reindex import ProgressCallback, bound_notice, outdated_notice
 from omoide.stores.semantics import StoreSettings, check_arguments
 from omoide.stores.sql import maintenance, queries, rows, writes
 from omoide.stores.sql.database import AdvisoryLock, Database, SQLConnections
@@ -114,7 +116,7 @@ class SQLStore(ForkListener):
         self.settings = settings
         self._db = connections
         try:
-            self._check_embedder()
+            self._check_index()
         except BaseException:
             self._db.close()
             raise
@@ -130,16 +132,15 @@ class SQLStore(ForkListener):
         self._source: SQLCandidateSource | None = None
         self._source_lock = Lock()
 
-    def _check_embedder(self) -> None:
+    def _check_index(self) -> None:
+        """Log what keeps recall from finding all that it could."""
         with self._db.read_transaction() as db:
-            if self.embedder is not None:
-                rows.check_embedder(db, self.embedder, self._db.name)
-            if not maintenance.is_index_current(db):
-                _log.warning(
-                    "%s was indexed by another version of Omoide: recall finds less until it is reindexed "
-                    "(omoide reindex)",
-                    self._db.name,
-                )
+            other = rows.other_model(db, self.embedder)
+            is_current = maintenance.is_index_current(db)
+        if other is not None and self.embedder is not None:
+            _log.warning("%s: %s", self._db.name, bound_notice(self._db.name, other.name, self.embedder))
+        if not is_current:
+            _log.warning("%s: %s", self._db.name, outdated_notice(self._db.name))
 
     # Writing
 
@@ -171,7 +172,9 @@ class SQLStore(ForkListener):
         with self._access.drain() as take_access, self._db.write_transaction(*locks) as db:
             model = rows.claim_model(db, self.embedder)
             if model is None and any(data.given for data in indexed):
-                raise Invalid("vector", "is not of the embedder that the store has by now", "open it again")
+                raise Invalid(
+                    "vector", "is not of the embedder that the store has", "reindex the store first"
+                )
             batch = writes.WriteBatch(db, model=model, limit=self.settings.session_limit, now=now)
             results = [batch.write(*pair) for pair in zip(requests, indexed, strict=True)]
             batch.flush_postings()
@@ -376,14 +379,17 @@ class SQLStore(ForkListener):
         with self._db.read_transaction() as db:
             return maintenance.check(db)
 
-    def reindex(
-        self, embedder: Embedder | None = None, progress: maintenance.ProgressCallback | None = None
-    ) -> None:
+    def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
         """Rebuild terms and vectors of all entries while the store is in use."""
-        chosen = embedder or self.embedder
-        maintenance.reindex(self._db, chosen, progress)
+        chosen = self.embedder if embedder is None else choose(embedder)
+        result = maintenance.Reindex(self._db, chosen, progress, self._free_bytes).run()
         with self._source_lock:
             self.embedder, self._source = chosen, None
+        return result
+
+    def _free_bytes(self, db: Database) -> int | None:
+        """Return the room for new vectors in bytes; None if it cannot be known."""
+        return None
 
     def close(self) -> None:
         """Flush buffered access counts and close the database."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -19,9 +20,9 @@ from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import URL_REMEDY, StoreURL, embedder_for, parse_url
 from omoide.stores.records import EraseReceipt, Finding
 from omoide.stores.redaction import mask_url
+from omoide.stores.reindex import ProgressCallback
 from omoide.stores.semantics import StoreSettings
 from omoide.stores.sql import rows
-from omoide.stores.sql.maintenance import ProgressCallback
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import connection
 from omoide.stores.sqlite.connection import (
@@ -170,6 +171,11 @@ class SQLiteStore(SQLStore):
     def _size_bytes(self, db: Any) -> int:
         return size_bytes(db)
 
+    def _free_bytes(self, db: Any) -> int:
+        (unused,) = db.execute("PRAGMA freelist_count").fetchone()
+        (page,) = db.execute("PRAGMA page_size").fetchone()
+        return shutil.disk_usage(self.path.parent).free + int(unused) * int(page)
+
 
 OPTIONS: tuple[str, ...] = ()
 """URL options beside the settings that all stores have."""
@@ -235,7 +241,7 @@ def _open_file(path: Path, embedder: Any, settings: StoreSettings) -> SQLiteStor
             kind,
         )
     if embedder != "auto":  # a wrong one is refused before a file is created
-        embedder = embedder_for(str(path), embedder, None)
+        embedder = embedder_for(embedder, None)
     connections = SQLiteConnections(
         path,
         power_safe=settings.durability == "power",
@@ -245,7 +251,7 @@ def _open_file(path: Path, embedder: Any, settings: StoreSettings) -> SQLiteStor
     )
     try:
         if embedder == "auto":
-            embedder = embedder_for(str(path), embedder, connections.read_once(stored_embedder))
+            embedder = embedder_for(embedder, connections.read_once(stored_embedder))
         return SQLiteStore(connections, embedder, settings)
     except BaseException:
         connections.close()
