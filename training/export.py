@@ -1,19 +1,24 @@
 """Export a trained encoder to the files that the package ships.
 
-The weights become 8-bit numbers. The mean over the tokens, the projection of each token, the normalization
-and the conversion to bytes become part of the graph: these are small matrices, for which starting the threads
-of a BLAS library takes longer than the computation.
+    python training/export.py --graph FOLDER --base FOLDER --trained FOLDER --to src/omoide/embedders/model
 
-`python training/export.py MODEL.onnx TOKENIZER.json PROJECTION.npy FOLDER` writes `encoder.onnx`,
-`tokenizer.json` and `manifest.json`, which has the size and the digest of both.
+`--graph` has all-MiniLM-L6-v2 as `model.onnx` with 32-bit numbers, and its `tokenizer.json`; `--base` the
+same model as `model.safetensors`; `--trained` what `train.py` wrote. Each tensor of the graph is found among
+those of the base model by its values, and replaced by the trained one, so that no other exporter is needed.
+
+The weights then become 8-bit numbers. The mean over the tokens, the projection of each token, the
+normalization and the conversion to bytes become part of the graph: these are small matrices, for which
+starting the threads of a BLAS library takes longer than the computation. `manifest.json` has the size and the
+digest of the files.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +26,45 @@ import onnx
 from numpy.typing import NDArray
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.quant_utils import add_pre_process_metadata
+from safetensors.numpy import load_file
 
 INT8_SCALE = 127  # the byte for 1.0
+
+
+def replace_weights(
+    graph: Path,
+    base: Mapping[str, NDArray[np.float32]],
+    trained: Mapping[str, NDArray[np.float32]],
+    target: Path,
+) -> None:
+    """Write a graph with the trained weights in place of those of the base model.
+
+    Raises:
+        ValueError: A tensor of the graph is none of the base model.
+    """
+    model = onnx.load(graph)
+    for initializer in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(initializer)
+        if values.dtype != np.float32 or values.size < 2:  # a constant of the graph
+            continue
+        replacement = _trained_tensor(values, base, trained)
+        if replacement is None:
+            raise ValueError(f"tensor {initializer.name} {values.shape} is not one of the base model")
+        initializer.CopyFrom(onnx.numpy_helper.from_array(replacement, initializer.name))
+    onnx.save(model, target)
+
+
+def _trained_tensor(
+    values: NDArray[np.float32],
+    base: Mapping[str, NDArray[np.float32]],
+    trained: Mapping[str, NDArray[np.float32]],
+) -> NDArray[np.float32] | None:
+    for name, tensor in base.items():
+        if tensor.shape == values.shape and np.allclose(values, tensor, atol=1e-6):
+            return np.ascontiguousarray(trained[name], np.float32)
+        if tensor.T.shape == values.shape and np.allclose(values, tensor.T, atol=1e-6):
+            return np.ascontiguousarray(trained[name].T, np.float32)
+    return None
 
 
 def export(model: Path, tokenizer: Path, projection: NDArray[np.float32], folder: Path) -> None:
@@ -87,6 +129,31 @@ def append_output_layers(graph: onnx.GraphProto, projection: NDArray[np.float32]
     )
 
 
+def main() -> None:
+    """Export the encoder that the arguments name."""
+    parser = argparse.ArgumentParser(description="Export the encoder.")
+    for name, help in (
+        ("graph", "folder with model.onnx and tokenizer.json of the base model"),
+        ("base", "folder with model.safetensors of the base model"),
+        ("trained", "folder that train.py wrote"),
+        ("to", "folder of the package's model"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, required=True, help=help)
+    options = parser.parse_args()
+    weights = [
+        {
+            name.removeprefix("0.auto_model."): value.astype(np.float32)
+            for name, value in load_file(path).items()
+        }
+        for path in (options.base / "model.safetensors", options.trained / "weights.safetensors")
+    ]
+    options.to.mkdir(parents=True, exist_ok=True)
+    full = options.to / "encoder-full.onnx"
+    replace_weights(options.graph / "model.onnx", *weights, full)
+    projection = np.load(options.trained / "projection.npy", allow_pickle=False)
+    export(full, options.graph / "tokenizer.json", projection, options.to)
+    full.unlink()
+
+
 if __name__ == "__main__":
-    model_path, tokenizer_path, projection_path, target_folder = map(Path, sys.argv[1:5])
-    export(model_path, tokenizer_path, np.load(projection_path, allow_pickle=False), target_folder)
+    main()

@@ -6,12 +6,12 @@
 this file, without the conversations listed in `held_out.json`. A GPU is used where there is one: two minutes
 there, about an hour on two cores.
 
-A batch holds all turns of some conversations, and questions about them. Each question should be closer to the
-turns that answer it than to all others, by the cosine of pooled vectors, by MaxSim over token vectors that are
-projected to 64 dimensions, and by the sum of both (InfoNCE with several positives). Questions that nothing
-answers take part, too: a logistic head on both similarities has to tell the turns that answer from the closest
-ones that do not, so that similarities mean the same for every question. Pooled vectors are held near those of
-the base model, which knows more of the world than conversations tell.
+A batch holds turns of some conversations, and questions about them. Each question should be closer to the
+turns that answer it than to all others, by the cosine of pooled vectors, by MaxSim over token vectors that
+are projected to 64 dimensions, and by the sum of both (InfoNCE with several positives). Questions that
+nothing answers take part, too: a logistic head on both similarities has to tell the turns that answer from
+the closest ones that do not, so that similarities mean the same for every question. Pooled vectors are held
+near those of the base model, which knows more of the world than conversations tell.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ _PRONOUN = re.compile(rf"\b({'|'.join(_PRONOUNS)})\b")
 
 @dataclass(frozen=True)
 class Question:
+    """A question about a conversation."""
+
     text: str
     spoken: str
     """The question in the first person of the speakers that it names, as recall embeds it."""
@@ -65,6 +67,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Conversation:
+    """A conversation as the encoder sees it."""
+
     id: str
     chunks: tuple[str, ...]
     """Parts of the turns, as a store embeds them."""
@@ -80,14 +84,17 @@ class Conversation:
 
     @property
     def unanswerable(self) -> list[Question]:
+        """The questions that none answers."""
         return [one for one in self.asked if not one.gold]
 
 
 def load_conversations(paths: Sequence[Path]) -> list[Conversation]:
+    """Load the conversations of JSON lines."""
     return [to_conversation(json.loads(line)) for path in paths for line in path.open(encoding="utf-8")]
 
 
 def to_conversation(record: dict[str, Any]) -> Conversation:
+    """Build a conversation from a line of the data."""
     turns, numbers = [], {}
     for session_number, session in enumerate(record["sessions"], 1):
         for turn_number, turn in enumerate(session["turns"], 1):
@@ -144,7 +151,7 @@ class Encoder(nn.Module):
         self.model = AutoModel.from_pretrained(base, dtype=torch.float32)
         self.projection = nn.Parameter(torch.tensor(projection, dtype=torch.float32))
         self.head = nn.Parameter(torch.tensor([-8.0, 8.0, 6.0]))
-        """Bias and weights of the similarities in the probability that a turn answers; used in training only."""
+        """Bias and weights of the similarities in the probability that a turn answers; for training only."""
         self.tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(MAX_TOKENS)
@@ -235,6 +242,7 @@ def by_turn(scores: Tensor, owners: Tensor, count: int) -> Tensor:
 
 
 def contrastive_loss(scores: Tensor, positives: Tensor) -> Tensor:
+    """Return InfoNCE with several positives: the mean of their negative log shares."""
     logs = F.log_softmax(scores, 1)
     return -((logs * positives).sum(1) / positives.sum(1)).mean()
 
@@ -258,6 +266,7 @@ def batch_loss(
     options: argparse.Namespace,
     rarity: Tensor,
 ) -> Tensor:
+    """Return the loss of one batch."""
     chunks: list[str] = []
     owners: list[int] = []
     questions: list[str] = []
@@ -301,7 +310,7 @@ def batch_loss(
 def evaluate(encoder: Encoder, conversations: Sequence[Conversation], rarity: Tensor) -> dict[str, float]:
     """Return R@10 by pooled vectors, by token vectors, and by the sum of their z-scores.
 
-    "answerable" is the share of pairs in which an answerable question has a better best turn than another one.
+    "answerable" is the share of pairs in which an answerable question has a better best turn than another.
     """
     encoder.eval()
     found: dict[str, list[float]] = {}
@@ -331,11 +340,19 @@ def evaluate(encoder: Encoder, conversations: Sequence[Conversation], rarity: Te
 
 
 def standardize(scores: Tensor) -> Tensor:
+    """Return z-scores by row."""
     return (scores - scores.mean(1, keepdim=True)) / scores.std(1, keepdim=True).clamp(min=1e-6)
 
 
-def train(encoder: Encoder, reference: Encoder, data: Sequence[Conversation], held_out: Sequence[Conversation],
-          options: argparse.Namespace, report: Callable[[str], None]) -> None:  # fmt: skip
+def train(
+    encoder: Encoder,
+    reference: Encoder,
+    data: Sequence[Conversation],
+    held_out: Sequence[Conversation],
+    options: argparse.Namespace,
+    report: Callable[[str], None],
+) -> None:
+    """Train the encoder, and leave the average of its last weights in it."""
     rarity = inverse_frequencies(encoder, data)
     report(f"before: {evaluate(reference, held_out, rarity)}")
     groups = [
@@ -399,6 +416,7 @@ def save(encoder: Encoder, folder: Path) -> None:
 
 
 def main() -> None:
+    """Train with the options of the command line, and write the weights."""
     parser = argparse.ArgumentParser(description="Train the encoder.")
     parser.add_argument("--base", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
