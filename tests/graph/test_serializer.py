@@ -130,7 +130,7 @@ def test_writing_twice_says_the_same(told: Entry) -> None:
 def test_everything_lies_in_the_graph_of_its_owner(memory: Memory) -> None:
     """Each quad is in the graph of exactly this owner, about the memory, its evidence or its owner."""
     told, _, _ = memory
-    graph = graph_iri(told.namespace, told.agent_id, told.session_id, told.project_id)
+    graph = graph_iri(told.namespace, told.agent_id, told.session_id, told.project_id, told.user_id)
     quads = list(parse(to_nquads(*memory), RdfFormat.N_QUADS))
     assert {str(quad.graph_name) for quad in quads} == {f"<{graph}>"}
     reached = {q.object for q in quads if q.subject == NamedNode(memory_iri(told.id))}

@@ -395,4 +395,4 @@ QUESTIONS = {
 
 
 def graph_of(entry: Entry) -> str:
-    return graph_iri(entry.namespace, entry.agent_id, entry.session_id, entry.project_id)
+    return graph_iri(entry.namespace, entry.agent_id, entry.session_id, entry.project_id, entry.user_id)

@@ -6,7 +6,7 @@ import pytest
 
 from omoide import clock
 from omoide.core.entry import Scope
-from omoide.errors import Conflict, Erased, Invalid, NotFound
+from omoide.errors import Conflict, Erased, IdTaken, Invalid, NotFound
 from omoide.stores.protocols import (
     Store,
     SupportsAccess,
@@ -447,6 +447,33 @@ class LifecycleSuite(StoreFixtures):
             "transcript mine", "transcript bob's", "transcript absent",
         ]  # fmt: skip
         assert await erase_and_report(Scope()) == ["transcript absent"]
+
+    async def test_a_user_is_erased_with_all_documents(self, store: Store) -> None:
+        """Entries of every agent and session go, and no entry or document of another user or of none."""
+        full = self.require(store, SupportsErase, SupportsDocuments, SupportsGet)
+        for user in ("ann", "bob", None):
+            for agent in ("ada", "eve"):
+                name = f"{user}-{agent}"
+                await write_entry(full, id=name, user_id=user, agent_id=agent, session_id=name)
+                document = Document(kind="session", id=name, user_id=user, agent_id=agent, session_id=name)
+                await full.save(document)
+        receipt = await full.erase(Scope(user_id="ann"), reason="asked to")
+        assert (sorted(receipt.ids), receipt.documents) == (["ann-ada", "ann-eve"], 2)
+        left = ["None-ada", "None-eve", "bob-ada", "bob-eve"]
+        assert sorted(await list_ids(full, Scope())) == left
+        assert [document.id for document in await full.documents("session", Scope())] == left
+        bobs = await full.documents("session", Scope(user_id="bob"))
+        assert [(document.id, document.user_id) for document in bobs] == [
+            ("bob-ada", "bob"),
+            ("bob-eve", "bob"),
+        ]
+        assert await full.load("session", "bob-ada", Scope(user_id="ann")) is None
+        with pytest.raises(Erased):
+            await full.get("ann-ada", Scope(user_id="ann"), as_of=clock.now())
+        with pytest.raises(NotFound):
+            await full.get("ann-ada", Scope(user_id="bob"), as_of=clock.now())
+        with pytest.raises(IdTaken):
+            await full.save(Document(kind="session", id="bob-ada", user_id="ann", agent_id="ada"))
 
     async def test_the_feed_tells_of_an_erasure_and_keeps_no_content(self, store: Store) -> None:
         """The earlier changes stay listed, and the erasure is the last one."""

@@ -70,11 +70,12 @@ class ReadSuite(StoreFixtures):
         await write_entry(full, "Cocoa.", id="b", supersedes="a")
         assert (await full.get("a", ADA)).superseded_by == "b"
 
-    @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id", "namespace"])
+    @pytest.mark.parametrize("field", ["user_id", "agent_id", "session_id", "project_id", "namespace"])
     async def test_an_id_of_another_scope_is_not_there(self, store: Store, field: str) -> None:
         """Another scope gets the same error as for an unknown id."""
         full = self.require(store, SupportsGet)
         here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
+        here["user_id"] = "u"
         stored = (await write_entry(full, id="x", **here)).entry
         assert await full.get("x", Scope(**here)) == stored
         messages = []
@@ -255,6 +256,25 @@ class ReadSuite(StoreFixtures):
         assert sorted(await recall_ids(store, scope="namespace")) == ["a", "b", "c"]
         assert await recall_ids(store, scope="namespace", namespace="elsewhere") == ["d"]
         assert await recall_ids(store, project_id="p") == ["a"]
+
+    async def test_no_recall_crosses_from_one_user_to_another(self, store: Store) -> None:
+        """Scope user takes all agents; a user narrows every other scope, too, and none opens them all."""
+        for user in ("ann", "bob", None):
+            for agent in ("ada", "eve"):
+                owner = {"user_id": user, "agent_id": agent, "session_id": "s", "project_id": "p"}
+                await write_entry(store, id=f"{user}-{agent}", **owner)
+        both = ["ann-ada", "ann-eve"]
+        assert sorted(await recall_ids(store, scope="user", user_id="ann", limit=9)) == both
+        assert await recall_ids(store, user_id="ann") == ["ann-ada"]
+        assert await recall_ids(store, scope="session", session_id="s", user_id="ann") == ["ann-ada"]
+        assert sorted(await recall_ids(store, scope="project", project_id="p", user_id="ann")) == both
+        assert sorted(await recall_ids(store, scope="namespace", user_id="ann")) == both
+        assert await recall_ids(store, scope="user", user_id="nobody") == []
+        assert len(await recall_ids(store, scope="namespace", limit=9)) == 6
+        assert sorted(await recall_ids(store, limit=9)) == ["None-ada", "ann-ada", "bob-ada"]
+        request = RecallRequest.for_scope(Scope(user_id="bob"), "anything")
+        found = (await store.recall(request)).entries
+        assert sorted(entry.id for entry in found) == ["bob-ada", "bob-eve"]
 
     async def test_what_has_expired_is_not_recalled(self, store: Store) -> None:
         """An entry is live until it expires, judged at the time of the request."""

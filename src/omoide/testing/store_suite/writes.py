@@ -25,6 +25,8 @@ from omoide.testing.store_suite.base import (
 
 ALL_FIELDS: dict[str, Any] = {
     "id": "Müller & Söhne/../%27; DROP TABLE --",
+    "key": "home ☕ city",
+    "user_id": "Ann <ann@example.org>",
     "session_id": "s 1",
     "project_id": "shop",
     "metadata": {"deep": [1, {"x": [True, None, 2.5]}], "": "empty key", "$set": "no set"},
@@ -45,6 +47,7 @@ DIFFERENT_FIELDS: list[dict[str, str]] = [
     {"content": "tea."},
     {"type": "decision"},
     {"session_id": "s"},
+    {"user_id": "u"},
     {"agent_id": "bob"},
     {"project_id": "p"},
     {"namespace": "n"},
@@ -115,10 +118,11 @@ class WriteSuite(StoreFixtures):
         await write_entry(store, "News about a.", id="a")
         assert await list_ids(store) == ["b", "c", "a"]
 
-    @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id", "namespace"])
+    @pytest.mark.parametrize("field", ["user_id", "agent_id", "session_id", "project_id", "namespace"])
     async def test_a_scope_lists_what_lies_inside_and_nothing_else(self, store: Store, field: str) -> None:
         """Each field of a scope that is given narrows it."""
         here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
+        here["user_id"] = "u"
         there = {**here, field: "other"}
         await write_entry(store, id="here", **here)
         await write_entry(store, id="there", **there)
@@ -147,14 +151,14 @@ class WriteSuite(StoreFixtures):
         assert [entry.content for entry in await store.list_entries(ADA)] == ["Here."]
         assert [entry.content for entry in await store.list_entries(ELSEWHERE)] == ["There again."]
 
-    @pytest.mark.parametrize("field", ["agent_id", "session_id", "project_id"])
+    @pytest.mark.parametrize("field", ["user_id", "agent_id", "session_id", "project_id"])
     async def test_an_id_belongs_to_one_scope(self, store: Store, field: str) -> None:
-        """Another agent, session or project cannot take it over; the attempt changes nothing."""
-        stored = (await write_entry(store, id="a", session_id="s", project_id="p")).entry
-        with pytest.raises(IdTaken):
-            await write_entry(
-                store, "Mine now.", **{"id": "a", "session_id": "s", "project_id": "p", field: "eve"}
-            )
+        """Another user, agent, session or project cannot take it over; the attempt changes nothing."""
+        here: dict[str, Any] = {"user_id": "u", "session_id": "s", "project_id": "p"}
+        stored = (await write_entry(store, id="a", **here)).entry
+        for other in ("eve", None if field != "agent_id" else "bob"):
+            with pytest.raises(IdTaken):
+                await write_entry(store, "Mine now.", **{"id": "a", **here, field: other})
         assert await store.list_entries(Scope()) == [stored]
 
     async def test_an_expected_revision_must_be_the_one_there_is(self, store: Store) -> None:
