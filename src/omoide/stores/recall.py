@@ -13,9 +13,11 @@ from omoide.core.entry import Entry, Filter, Hit, Reason, RecallRequest, RecallR
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
 from omoide.retrieval.queries import ParsedQuery, parse_query
-from omoide.retrieval.text import TokenCounter, estimate_tokens
+from omoide.retrieval.text import TokenCounter
 from omoide.stores import semantics
 from omoide.stores.records import embed_texts, text_of
+from omoide.stores.reranking import rerank
+from omoide.stores.semantics import StoreSettings
 
 if TYPE_CHECKING:
     from omoide.retrieval.pool import Array, CandidatePool
@@ -57,6 +59,17 @@ class Candidates(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
+class RankedHits(NamedTuple):
+    """The best hits of a recall, before anything is cut."""
+
+    hits: list[Hit]
+    weak: bool
+    notices: tuple[str, ...] = ()
+
+
+_DEFAULTS = StoreSettings()
+
+
 class CandidateSource(Protocol):
     """A back end that provides candidates."""
 
@@ -86,7 +99,7 @@ def has_numpy() -> bool:
 
 
 def recall_by_words(
-    request: RecallRequest, source: EntrySource, count: TokenCounter = estimate_tokens
+    request: RecallRequest, source: EntrySource, settings: StoreSettings = _DEFAULTS
 ) -> RecallResult:
     """Answer a request with BM25 alone, for installations without NumPy."""
     scope = request.effective_scope()
@@ -94,7 +107,7 @@ def recall_by_words(
     entries = [] if scope is None else [entry for entry in source.list_entries(scope) if passes(entry)]
     terms = text.terms(request.query)
     scores = text.bm25(terms, [text.terms(text_of(entry)) for entry in entries])
-    ranking = sorted(range(len(entries)), key=lambda at: (-scores[at], -at))[: request.limit]
+    ranking = sorted(range(len(entries)), key=lambda at: (-scores[at], -at))
     hits = [
         Hit(
             entry=entries[at],
@@ -102,18 +115,18 @@ def recall_by_words(
             rank=rank,
             why=Why(reasons=(Reason(part="words", value=scores[at], rank=rank),) if scores[at] else ()),
         )
-        for rank, at in enumerate(ranking, 1)
+        for rank, at in enumerate(ranking[: _hit_limit(request, settings)], 1)
     ]
-    notices = ["only words were compared; pip install 'omoide[vector]' for meaning, time and context"]
+    notice = "only words were compared; pip install 'omoide[vector]' for meaning, time and context"
     weak = bool(hits) and not hits[0].score
-    return _build_result(request, hits, notices, weak=weak, count=count)
+    return _build_result(request, RankedHits(hits, weak, (notice,)), settings)
 
 
 def recall(
     request: RecallRequest,
     source: CandidateSource,
     embedder: Embedder | None,
-    count: TokenCounter = estimate_tokens,
+    settings: StoreSettings = _DEFAULTS,
 ) -> RecallResult:
     """Answer a request from the candidates of a back end."""
     scope = request.effective_scope()
@@ -132,20 +145,27 @@ def recall(
 
     if embedder is not None:
         encode_query(source.speakers(scope))  # most often the vector is there before anything is held up
-    with source.candidates(scope, request.filter, request.at, request.limit, encode_query) as candidates:
+    limit = _hit_limit(request, settings)
+    with source.candidates(scope, request.filter, request.at, limit, encode_query) as candidates:
         if candidates is None:
             return RecallResult(request=request)
-        return _rank(request, candidates, count)
+        ranked = _rank(candidates, limit)
+    return _build_result(request, ranked, settings)  # nothing is held up while a reranker works
 
 
-def _rank(request: RecallRequest, candidates: Candidates, count: TokenCounter) -> RecallResult:
+def _hit_limit(request: RecallRequest, settings: StoreSettings) -> int:
+    """Return the number of hits to rank: the reranker may lift some from beyond the limit of the request."""
+    return request.limit if settings.reranker is None else max(request.limit, settings.rerank_depth)
+
+
+def _rank(candidates: Candidates, limit: int) -> RankedHits:
     """Score the candidates and build the hits with their explanations."""
     from omoide.retrieval.ranking import score
 
     scored = score(
         candidates.query.query, candidates.pool, vector=candidates.query.vector, mask=candidates.allowed
     )
-    rows = _top_rows(scored, candidates, request.limit)
+    rows = _top_rows(scored, candidates, limit)
     entries = candidates.load_entries(rows)
     hits = [
         Hit(entry=entry, score=float(scored.total[row]), rank=rank, why=_build_why(parts, entry))
@@ -154,18 +174,42 @@ def _rank(request: RecallRequest, candidates: Candidates, count: TokenCounter) -
         )
     ]
     weak = bool(rows) and not any(_matches(candidates, row, hit) for row, hit in zip(rows, hits, strict=True))
-    return _build_result(request, hits, [*candidates.notices], weak=weak, count=count)
+    return RankedHits(hits, weak, candidates.notices)
 
 
-def _build_result(
-    request: RecallRequest, hits: list[Hit], notices: list[str], *, weak: bool, count: TokenCounter
-) -> RecallResult:
-    """Build the result, cut to the token budget of the request."""
+def _build_result(request: RecallRequest, ranked: RankedHits, settings: StoreSettings) -> RecallResult:
+    """Build the result: rerank the hits, and cut them to the limit, relevance and tokens of the request."""
+    hits, notices = ranked.hits, [*ranked.notices]
+    if settings.reranker is not None:
+        hits = rerank(request.query, hits, settings.reranker, settings.rerank_depth)
+    hits, withheld = withhold(request, hits[: request.limit])
     if request.max_tokens is not None:
-        hits, cut = fit_budget(hits, request.max_tokens, count)
+        hits, cut = fit_budget(hits, request.max_tokens, settings.count_tokens)
         if cut:
             notices.append(f"{cut} of {cut + len(hits)} entries did not fit into {request.max_tokens} tokens")
-    return RecallResult(request=request, hits=tuple(hits), weak=weak, notices=tuple(notices))
+    return RecallResult(
+        request=request,
+        hits=tuple(hits),
+        withheld=tuple(withheld),
+        weak=ranked.weak,
+        notices=tuple(notices),
+    )
+
+
+def withhold(request: RecallRequest, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
+    """Split hits into those to show and those below the `min_relevance` of the request.
+
+    A hit whose relevance is not known is shown.
+    """
+    shown, withheld = [], []
+    for hit in hits:
+        below = (
+            request.min_relevance is not None
+            and hit.relevance is not None
+            and hit.relevance < request.min_relevance
+        )
+        (withheld if below else shown).append(hit)
+    return shown, withheld
 
 
 def prompt_line(hit: Hit) -> str:

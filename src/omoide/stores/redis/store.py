@@ -225,10 +225,9 @@ class RedisStore(StateStore, ForkListener):
     def recall(self, request: RecallRequest) -> RecallResult:
         """Return the entries that answer best."""
         check_arguments(recall_request=request)
-        count = self.settings.count_tokens
         if not recall_engine.has_numpy():
-            return recall_engine.recall_by_words(request, self, count)
-        return recall_engine.recall(request, self._cached_source(), self.embedder, count)
+            return recall_engine.recall_by_words(request, self, self.settings)
+        return recall_engine.recall(request, self._cached_source(), self.embedder, self.settings)
 
     def _cached_source(self) -> RedisCandidateSource:
         from omoide.stores.redis.cache import RedisCandidateSource  # needs NumPy
