@@ -333,9 +333,17 @@ async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody)
     """Return the memories that match a query best, each with the reasons."""
     filter = Filter() if payload.filter is None else Filter.new(payload.filter.to_kwargs())
     result = await verbs.recall(
-        state.store, payload.query, memory_scope, payload.limit, filter=filter, max_tokens=payload.max_tokens
+        state.store,
+        payload.query,
+        memory_scope,
+        payload.limit,
+        filter=filter,
+        max_tokens=payload.max_tokens,
+        min_relevance=payload.min_relevance,
     )
-    return RecallResponse(hits=result.hits, weak=result.weak, notices=result.notices)
+    return RecallResponse(
+        hits=result.hits, withheld=result.withheld, weak=result.weak, notices=result.notices
+    )
 
 
 @read_route("/entries")

@@ -25,6 +25,8 @@ class MemoryOutput(msgspec.Struct, kw_only=True):
     source: str | UnsetType = UNSET
     rationale: str | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
+    relevance: float | UnsetType = UNSET
+    newer: str | UnsetType = UNSET
     why: str | list[str] | UnsetType = UNSET
 
 
@@ -43,6 +45,7 @@ class RecallOutput(ToolOutput, kw_only=True):
 
     memories: list[MemoryOutput]
     count: int
+    withheld: int | UnsetType = UNSET
     note: str | UnsetType = UNSET
 
 
