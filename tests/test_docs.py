@@ -41,6 +41,7 @@ from omoide import (
     verbs,
 )
 from omoide.core import frozen
+from omoide.core.entry import DEFAULT_MIN_RELEVANCE
 from omoide.retrieval import pool
 from omoide.retrieval.ranking import FeatureWeights
 from omoide.stores import StoreSettings, protocols, redaction
@@ -335,6 +336,14 @@ def test_the_limits_of_recall_are_those_in_the_code() -> None:
     page = prose(ROOT / "docs" / "recall.md")
     limits = [f"{candidates.MAX_CACHED_ENTRIES:,} entries", f"{pool.WINDOW_WORDS} words"]
     assert [limit for limit in limits if limit not in page] == []
+
+
+def test_the_default_relevance_is_the_one_in_the_code() -> None:
+    """The page of specs tells below which relevance no memory enters a prompt, as the code has it."""
+    (row,) = [
+        line for line in prose(ROOT / "docs" / "specs.md").splitlines() if "| `min_relevance` |" in line
+    ]
+    assert row.endswith(f"| {DEFAULT_MIN_RELEVANCE} |")
 
 
 def test_the_limits_of_a_turn_are_those_in_the_code() -> None:

@@ -51,6 +51,7 @@ OmoideError
 ├── MissingExtra            (ImportError) an optional dependency is not installed
 ├── ModelUnavailable                      files of a model are missing or damaged
 ├── EmbedderFailed                        an embedder raised, or returned something that is no vector
+├── RerankerFailed                        a reranker raised, or returned something other than scores
 ├── ModelFailed                           a language model did not answer
 │   ├── ModelRefused                      it rejected the request: key, quota, name, content
 │   ├── ModelOverloaded                   it is overloaded
@@ -643,6 +644,16 @@ class EmbedderFailed(OmoideError):
     def __init__(self, embedder: str, problem: str, remedy: str) -> None:
         super().__init__(f"embedder {embedder!r} {problem}; {remedy}")
         self.embedder = embedder
+        self.problem = problem
+        self.remedy = remedy
+
+
+class RerankerFailed(OmoideError):
+    """A reranker raised, or returned something other than one finite score per text."""
+
+    def __init__(self, reranker: str, problem: str, remedy: str) -> None:
+        super().__init__(f"reranker {reranker!r} {problem}; {remedy}")
+        self.reranker = reranker
         self.problem = problem
         self.remedy = remedy
 

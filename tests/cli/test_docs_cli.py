@@ -23,6 +23,7 @@ from omoide.eval.__main__ import build_parser
 from omoide.longterm import RELATIONS
 from omoide.retrieval.ranking import FeatureWeights
 from omoide.service.reasons import PART_DESCRIPTIONS
+from omoide.stores.reranking import RERANKER_PART
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -177,5 +178,9 @@ def test_every_variable_is_documented() -> None:
 
 
 def test_every_part_of_a_score_is_said_in_words() -> None:
-    """Whatever recall scores by, `--explain` can say what it means; `words` is for recall by words alone."""
-    assert set(PART_DESCRIPTIONS) == {*FeatureWeights.__struct_fields__, "words"}
+    """Every feature has a phrase, and so have the parts that are none.
+
+    Those are recall by words alone, newest first, and the reranker.
+    """
+    others = {"words", "newer", RERANKER_PART}
+    assert set(PART_DESCRIPTIONS) == {*FeatureWeights.__struct_fields__, *others}

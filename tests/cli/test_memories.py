@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.stores import rate_hits
 
 from omoide import clock
 from omoide.cli.app import app
@@ -123,20 +124,43 @@ def test_recall_is_narrowed_by_filters(omoide: Run, answer: Answer) -> None:
 
 
 def test_recall_explains_itself(omoide: Run) -> None:
-    """`--explain` shows for each hit its score and the parts it is made of."""
+    """`--explain` says in words why each hit is there, each reason once and without a number."""
     omoide("remember", "The greyhound is called Pixel.", "--id", "dog")
     omoide("remember", "The canoe leaks.", "--id", "canoe")
     shown = omoide("recall", "what is the greyhound called?", "--explain").stdout
     assert shown.startswith("1. The greyhound is called Pixel.")
     assert "└── " in shown
     assert "dog, " in shown
+    assert shown.count("├── has words of the question\n") == 1
+    assert "(own" not in shown
+
+
+def test_relevance_is_shown_and_can_be_required(
+    omoide: Run, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each hit has its relevance and the newer one; what is below is counted on standard error."""
+    rate_hits(monkeypatch, {"berlin": "paris"}, paris=0.912, berlin=0.4)
+    omoide("remember", "I live in Berlin.", "--id", "berlin")
+    omoide("remember", "I live in Paris.", "--id", "paris")
+    shown = omoide("recall", "where do I live?").stdout
+    assert "relevance 0.91" in shown
+    assert "relevance 0.40, newer: paris" in shown
+    assert "newer: paris" in omoide("recall", "where do I live?", "--explain").stdout
+    strict = omoide("recall", "where do I live?", "--min-relevance", "0.5")
+    assert "Berlin" not in strict.stdout
+    assert strict.stderr == "1 left out, below relevance 0.5.\n"
+    told = answer("recall", "where do I live?", "--min-relevance", "0.5")
+    assert [(hit["entry"]["id"], hit["relevance"]) for hit in told["hits"]] == [("paris", 0.912)]
+    assert [(hit["entry"]["id"], hit["newer"]) for hit in told["withheld"]] == [("berlin", "paris")]
+    omoide("recall", "where do I live?", "--min-relevance", "0.95", code=1)
+    omoide("recall", "where do I live?", "--min-relevance", "2", code=2)
 
 
 def test_a_part_below_zero_is_said_in_words(omoide: Run) -> None:
     """Where a memory is behind the others by some part, it is not said to be ahead."""
     for at, text in enumerate(["The greyhound is called Pixel.", "The canoe leaks.", "Rome is hot."]):
         omoide("remember", text, "--id", f"m{at}")
-    shown = omoide("recall", "what is the greyhound called?", "--explain").stdout
+    shown = omoide("recall", "what is the greyhound called?", "--numbers").stdout
     lines = [line for line in shown.splitlines() if "(window, " in line]
     assert len(lines) == 3
     for line in lines:

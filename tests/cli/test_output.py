@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from omoide import Entry, errors
 from omoide.cli import shell
+from omoide.core import Hit, Reason, Why
 from omoide.service import reasons
 
 
@@ -134,3 +135,30 @@ def test_what_is_less_is_said_to_be_less() -> None:
     assert reasons.describe_part("vector", -1.0) == "less close in meaning than most"
     assert reasons.describe_part("asks", -1.0) == "is a question itself"
     assert set(reasons.NEGATIVE_PART_DESCRIPTIONS) <= set(reasons.PART_DESCRIPTIONS)
+
+
+def hit(relevance: float | None = None, newer: str | None = None, *parts: str) -> Hit:
+    reasons = tuple(
+        Reason(part=part, value=0.5, note="a note" if part == "reranker" else None) for part in parts
+    )
+    entry = Entry(id="m1", agent_id="a", content="Lives in Berlin.", created_at=0)
+    return Hit(entry=entry, relevance=relevance, newer=newer, why=Why(reasons=reasons))
+
+
+def test_a_hit_is_described_with_its_relevance_and_the_newer_memory() -> None:
+    """Where neither is known, neither is said."""
+    assert shell.describe_hit(hit(0.456, "mem_2")) == "m1, 1970-01-01, relevance 0.46, newer: mem_2"
+    assert shell.describe_hit(hit()) == "m1, 1970-01-01"
+
+
+def test_reasons_are_said_once_and_in_order() -> None:
+    """Parts that mean the same are one phrase, notes are kept, and without reasons there is a sentence."""
+    parts = ("own", "date", "words", "cosine", "vector", "newer", "reranker")
+    assert reasons.describe_why(hit(None, None, *parts).why) == [
+        "has words of the question",
+        "from the time asked about",
+        "close in meaning",
+        "newer than another hit on the same subject",
+        "placed by the reranker: a note",
+    ]
+    assert reasons.describe_why(hit().why) == ["nothing matched: among the newest"]

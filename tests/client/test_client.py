@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.rest import HOME, Service, open_test_store
+from tests.support.stores import rate_hits
 
 from omoide import Evidence, Filter, Scope, blocking
 from omoide.client import AsyncClient, Client
@@ -27,6 +28,16 @@ def test_a_memory_is_kept_found_forgotten_and_brought_back(client: Client) -> No
     assert client.reinstate("door", ADA).superseded_by is None
     assert [version.rev for version in client.history("door", ADA)] == [1, 2, 3]
     assert client.erase(ADA, id="door").ids == ("door",)
+
+
+def test_what_is_not_relevant_is_withheld(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asks for a relevance, and gives both parts of the answer."""
+    rate_hits(monkeypatch, {}, red=0.9, old=0.4)
+    for id in ("red", "old"):
+        client.remember(f"The door is {id}.", ADA, id=id)
+    found = client.recall("door", ADA, min_relevance=0.5)
+    assert found.hits[0].entry.id == "red"
+    assert [(hit.entry.id, hit.relevance) for hit in found.withheld] == [("old", 0.4)]
 
 
 def test_what_is_kept_comes_back_as_it_was(client: Client, server: Service) -> None:

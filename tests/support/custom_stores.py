@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from omoide import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult, clock
 from omoide.errors import KeyReused
 from omoide.stores import semantics
+from omoide.stores.recall import withhold
 
 
 class ListStore:
@@ -78,6 +81,26 @@ class ListStore:
     def likeness(self, entry: Entry, query: str) -> float:
         asked, said = (set(text.lower().strip(".?").split()) for text in (query, entry.content))
         return len(asked & said) / len(asked | said)
+
+
+class RatedStore(ListStore):
+    """A list whose hits have the relevance, and the newer memory, that a test gives them by their ids."""
+
+    def __init__(self, **relevance: float | None) -> None:
+        super().__init__()
+        self.relevance = relevance
+        self.newer: dict[str, str] = {}
+
+    async def recall(self, request: RecallRequest) -> RecallResult:
+        found = (await super().recall(request)).hits
+        rated = [
+            msgspec.structs.replace(
+                hit, relevance=self.relevance.get(hit.entry.id), newer=self.newer.get(hit.entry.id)
+            )
+            for hit in found
+        ]
+        hits, withheld = withhold(request, rated)
+        return RecallResult(request=request, hits=tuple(hits), withheld=tuple(withheld))
 
 
 class Forgetful(ListStore):

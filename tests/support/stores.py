@@ -8,10 +8,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 from tests.support.servers import postgres, redis
 
 from omoide import Entry, RecallRequest, Scope, WriteRequest
+from omoide.core import Hit
 from omoide.stores import open_store
+from omoide.stores import recall as recall_engine
 
 ADA = Scope(agent_id="ada")
 KINDS = ("memory", "sqlite", "redis", "postgres")
@@ -80,3 +84,17 @@ def recall_ids(store: Any, query: str = "anything", /, **fields: Any) -> list[st
 def list_ids(store: Any, scope: Scope = ADA) -> list[str]:
     """Return the ids in a scope, oldest first."""
     return [entry.id for entry in store.list_entries(scope)]
+
+
+def rate_hits(monkeypatch: pytest.MonkeyPatch, newer: dict[str, str], **relevance: float | None) -> None:
+    """Give hits of every store the relevance, and the newer memory, that a test names by their ids."""
+    withhold = recall_engine.withhold
+
+    def rate_and_withhold(request: RecallRequest, hits: list[Hit]) -> tuple[list[Hit], list[Hit]]:
+        rated = [
+            msgspec.structs.replace(hit, relevance=relevance.get(hit.entry.id), newer=newer.get(hit.entry.id))
+            for hit in hits
+        ]
+        return withhold(request, rated)
+
+    monkeypatch.setattr(recall_engine, "withhold", rate_and_withhold)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import maps, names
 
+from omoide.core.entry import DEFAULT_MIN_RELEVANCE
 from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.turns import Limits, MemoryPolicy, Window
 from omoide.turns.spec import as_policy
@@ -20,6 +21,7 @@ DEFAULTS = {
     "inject": "instructions",
     "max_entries": 5,
     "max_tokens": 1000,
+    "min_relevance": DEFAULT_MIN_RELEVANCE,
     "metadata": {},
 }
 
@@ -44,6 +46,8 @@ def test_every_field_has_its_default() -> None:
         ("inject", "context"),
         ("max_entries", 8),
         ("max_tokens", 1),
+        ("min_relevance", 0.3),
+        ("min_relevance", None),
         ("metadata", {"a": [1]}),
     ],
 )
@@ -104,6 +108,8 @@ def test_older_forms_are_understood(older: dict[str, Any], today: dict[str, Any]
         ({"scope": None}, "scope"),
         ({"capture": "always"}, "capture"),
         ({"inject": "system"}, "inject"),
+        ({"min_relevance": 1.1}, "min_relevance"),
+        ({"min_relevance": "high"}, "min_relevance"),
         ({"max_entries": 0}, "max_entries"),
         ({"max_entries": "0"}, "max_entries"),
         ({"max_entries": -1}, "max_entries"),

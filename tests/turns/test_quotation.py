@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.turns import INSTRUCTIONS, Spy, Talker, a_spec, system_of
 
 from omoide import Entry
+from omoide.core import Hit
 from omoide.errors import OmoideError
 from omoide.retrieval import estimate_tokens
 from omoide.testing import reproducible
@@ -48,12 +49,19 @@ UNSEEN = {
     "fillers": "a\u3164b\u115fc\u1160d\uffa0",
     "joiner": "a\u034fb\u17b4\u180b",
 }
-SAID = re.compile(r'- \d{4}-\d\d-\d\d(?: \([a-z0-9_, .]+\))?: (".*")(?: \(cut, [\d,]+ characters more\))?')
+SAID = re.compile(
+    r'- (?:\[\d+\] )?\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?)?(?: \([a-z0-9_, .]+\))?: (".*")'
+    r"(?: \(cut, [\d,]+ characters more\))?"
+)
 ROLES = re.compile(r"^\s*(?:#+ *)?(system|user|assistant|human|tool)\b", re.IGNORECASE | re.MULTILINE)
 
 
 def an_entry(content: str, **fields: Any) -> Entry:
     return Entry.new({"agent_id": "memory_agent", "content": content, **fields})
+
+
+def hits_of(entries: list[Entry]) -> list[Hit]:
+    return [Hit(entry=entry) for entry in entries]
 
 
 def words_of(line: str) -> str:
@@ -202,7 +210,7 @@ def test_the_block_keeps_its_shape_and_its_budget(
 ) -> None:
     """A line for each memory shown, whole or its beginning, and never more tokens than there is room."""
     entries = [an_entry(text) for text in texts]
-    shown, without = quoting.fit_memories(entries, room, count)
+    shown, without = quoting.fit_memories(hits_of(entries), room, count)
     block = quoting.memory_block(shown)
     assert count(block) <= room or not shown
     assert sorted(entry.id for entry in [*without, *(one.entry for one in shown)]) == sorted(
@@ -226,10 +234,16 @@ def test_the_block_keeps_its_shape_and_its_budget(
 def test_nothing_is_cut_where_everything_fits(texts: list[str], room: int) -> None:
     """Where all memories fit into the room as they are, all are shown as they are."""
     entries = [an_entry(text) for text in texts]
+    prefixes = quoting.line_prefixes(hits_of(entries))
     whole = quoting.memory_block(
-        [quoting.MemoryLine(entry=one, line=quoting.memory_line(one)) for one in entries]
+        [
+            quoting.MemoryLine(entry=one, line=quoting.memory_line(one, prefix=prefix))
+            for one, prefix in zip(entries, prefixes, strict=True)
+        ]
     )
-    shown, without = quoting.fit_memories(entries, max(room, estimate_tokens(whole)), estimate_tokens)
+    shown, without = quoting.fit_memories(
+        hits_of(entries), max(room, estimate_tokens(whole)), estimate_tokens
+    )
     assert without == []
     assert [one.omitted for one in shown] == [0] * len(entries)
 

@@ -68,13 +68,17 @@ async def test_every_page_can_be_used_by_everybody(
 
 
 async def test_a_question_is_answered_with_reasons(place: InspectedServer, browser: Browser) -> None:
-    """Each memory that is found says what made its score."""
+    """Each memory that is found says why in words, and on request what made its score."""
     async with sign_in(browser, place) as page:
         await page.get_by_label("Question").fill("what is slow?")
         await page.get_by_role("button", name="Find").click()
         first = page.locator(".card").first
-        await first.locator("summary").click()
-        assert await first.locator("table tbody tr").count() > 0
+        await first.get_by_text("Why", exact=True).click()
+        assert await first.get_by_label("Why it was found").locator("li").count() > 0
+        table = first.locator("table tbody tr")
+        assert not await table.first.is_visible()
+        await first.locator("summary", has_text="Numbers").click()
+        assert await table.first.is_visible()
 
 
 async def test_a_memory_is_forgotten_restored_and_erased(place: InspectedServer, browser: Browser) -> None:

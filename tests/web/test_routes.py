@@ -11,6 +11,7 @@ import anyio
 import httpx2
 import pytest
 from tests.support.rest import HOME, Service, bearer, open_test_store, serve
+from tests.support.stores import rate_hits
 
 from omoide import Scope, blocking
 from omoide.service import auth
@@ -42,6 +43,21 @@ def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> N
     assert ada.get("/v1/entry", params={"id": "door"}).status_code == 404
     before = {"id": "door", "as_of": made.json()["entry"]["created_at"]}
     assert ada.get("/v1/entry", params=before).json()["type"] == "erased"
+
+
+def test_relevance_is_given_and_can_be_required(ada: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hits have their relevance and the newer one; those below `min_relevance` are withheld."""
+    rate_hits(monkeypatch, {"old": "new"}, new=0.9, old=0.4)
+    keep_memory(ada, "The door is red.", id="old")
+    keep_memory(ada, "The door is blue.", id="new")
+    found = ada.post("/v1/recall", json={"query": "door"}).json()
+    rated = {hit["entry"]["id"]: (hit["relevance"], hit["newer"]) for hit in found["hits"]}
+    assert (rated["new"], rated["old"]) == ((0.9, None), (0.4, "new"))
+    assert found["withheld"] == []
+    strict = ada.post("/v1/recall", json={"query": "door", "min_relevance": 0.5}).json()
+    assert strict["hits"][0]["entry"]["id"] == "new"
+    assert [hit["entry"]["id"] for hit in strict["withheld"]] == ["old"]
+    assert ada.post("/v1/recall", json={"query": "door", "min_relevance": 2}).status_code in (400, 422)
 
 
 def test_an_older_state_can_be_read(ada: httpx2.Client) -> None:

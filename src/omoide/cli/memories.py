@@ -215,9 +215,20 @@ def build_filter(options: dict[str, Any], **more: Any) -> Filter:
 @click.option("--limit", type=COUNT, default=5, show_default=True, metavar="N", help="At most so many.")
 @filter_options
 @click.option("--max-tokens", type=COUNT, metavar="N", help="What they may take up where a model reads them.")
+@click.option(
+    "--min-relevance", type=float, metavar="X", help="How likely each one helps to answer at least, 0 to 1."
+)
 @click.option("--explain", is_flag=True, help="Say why each one is there.")
+@click.option("--numbers", is_flag=True, help="The same with what each part adds to its score.")
 def recall_command(
-    ctx: CommandContext, query: str, limit: int, max_tokens: int | None, explain: bool, **options: Any
+    ctx: CommandContext,
+    query: str,
+    limit: int,
+    max_tokens: int | None,
+    min_relevance: float | None,
+    explain: bool,
+    numbers: bool,
+    **options: Any,
 ) -> int:
     """Find the memories that answer QUERY, best first.
 
@@ -227,22 +238,36 @@ def recall_command(
 
     filter = build_filter(options)
     with ctx.open_store(load_embedder=True) as store:
-        result = blocking.recall(store, query, ctx.scope, limit=limit, filter=filter, max_tokens=max_tokens)
-    ctx.print_result(
-        {"hits": result.hits, "weak": result.weak, "notices": result.notices},
-        lambda: _print_recall(ctx, result, explain=explain),
-    )
+        result = blocking.recall(
+            store,
+            query,
+            ctx.scope,
+            limit=limit,
+            filter=filter,
+            max_tokens=max_tokens,
+            min_relevance=min_relevance,
+        )
+    answer = {
+        "hits": result.hits,
+        "withheld": result.withheld,
+        "weak": result.weak,
+        "notices": result.notices,
+    }
+    ctx.print_result(answer, lambda: _print_recall(ctx, result, explain=explain, numbers=numbers))
     return OK if result.hits else NOT_FOUND
 
 
-def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool) -> None:
+def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool, numbers: bool) -> None:
     for hit in result.hits:
-        if explain:
-            print_tree(explanation_tree(hit, _MAX_CONTENT))
+        if explain or numbers:
+            print_tree(explanation_tree(hit, _MAX_CONTENT, numbers=numbers))
         else:
             click.echo(f"{hit.rank}. {truncate(hit.entry.content, _MAX_CONTENT)}  [{describe_hit(hit)}]")
     if result.weak and result.hits:
         click.echo("Nothing matches well; this is the closest there is.", err=True)
+    if result.withheld:
+        least = result.request.min_relevance
+        click.echo(f"{len(result.withheld)} left out, below relevance {least}.", err=True)
     if not result.hits:
         ctx.print_nothing_found()
     for notice in result.notices:

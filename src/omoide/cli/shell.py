@@ -31,7 +31,7 @@ from omoide import clock
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE, DELETED, Entry, Hit, Scope
 from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
-from omoide.service.reasons import describe_part
+from omoide.service.reasons import describe_part, describe_why
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -470,7 +470,7 @@ def supersession_text(entry: Entry) -> str:
 
 
 def describe_hit(hit: Hit) -> str:
-    """Return id, type, date and confidence of a hit."""
+    """Return id, type, date, confidence and relevance of a hit, and what updates it."""
     entry = hit.entry
     when = format_time(entry.created_at if entry.occurred_at is None else entry.occurred_at)
     parts = [
@@ -478,28 +478,34 @@ def describe_hit(hit: Hit) -> str:
         entry.type or "",
         when[:10],
         f"confidence {entry.confidence:g}" if entry.confidence < 1 else "",
+        "" if hit.relevance is None else f"relevance {hit.relevance:.2f}",
+        "" if hit.newer is None else f"newer: {sanitize(hit.newer)}",
     ]
     return ", ".join(part for part in parts if part)
 
 
-def explanation_tree(hit: Hit, width: int) -> Tree:
-    """Return a hit with the parts of its score as a tree."""
+def explanation_tree(hit: Hit, width: int, *, numbers: bool = False) -> Tree:
+    """Return a hit with the reasons for it as a tree: in words, or with the parts of its score."""
     from rich.text import Text
     from rich.tree import Tree
 
     content = truncate(hit.entry.content, width)
-    tree = Tree(Text.assemble((f"{hit.rank}. ", "dim"), (content, "bold"), f"  {hit.score:+.2f}"))
+    score = f"  {hit.score:+.2f}" if numbers else ""
+    tree = Tree(Text.assemble((f"{hit.rank}. ", "dim"), (content, "bold"), score))
     tree.add(Text(describe_hit(hit), style="dim"))
-    for reason in hit.why.reasons:
-        rank = "" if reason.rank is None else f", #{reason.rank}"
-        note = "" if reason.note is None else f": {sanitize(reason.note)}"
-        description = describe_part(reason.part, reason.value)
-        tree.add(Text(f"{reason.value:+.2f}  {description} ({reason.part}{rank}){note}"))
-    if not hit.why.reasons:
-        tree.add(Text("nothing matched: among the newest"))
+    for line in _score_lines(hit) if numbers and hit.why.reasons else describe_why(hit.why):
+        tree.add(Text(sanitize(line)))
     if hit.why.evidence:
         tree.add(Text(f"from {', '.join(map(sanitize, hit.why.evidence))}"))
     return tree
+
+
+def _score_lines(hit: Hit) -> Iterator[str]:
+    """Yield what each part adds to the score of a hit."""
+    for reason in hit.why.reasons:
+        rank = "" if reason.rank is None else f", #{reason.rank}"
+        note = "" if reason.note is None else f": {reason.note}"
+        yield (f"{reason.value:+.2f} {describe_part(reason.part, reason.value)} ({reason.part}{rank}){note}")
 
 
 def print_tree(tree: Tree) -> None:

@@ -111,12 +111,20 @@ def recall(
     *,
     filter: Filter | None = None,
     max_tokens: int | None = None,
+    min_relevance: float | None = None,
     at: clock.Time | None = None,
     **options: Unpack[FilterFields],
 ) -> ServiceRequest[schemas.RecallResponse]:
     """Return the memories that match a query best; `options` are fields of `Filter`."""
     fields = {**({} if filter is None else _filter_fields(filter)), **_with_plain_times(options)}
-    body = {"query": query, "limit": limit, "filter": fields or None, "max_tokens": max_tokens, "at": at}
+    body = {
+        "query": query,
+        "limit": limit,
+        "filter": fields or None,
+        "max_tokens": max_tokens,
+        "min_relevance": min_relevance,
+        "at": at,
+    }
     return ServiceRequest("recall", scope, _decode_as(schemas.RecallResponse), body=body)
 
 

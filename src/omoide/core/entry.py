@@ -378,6 +378,10 @@ class Filter(Record, frozen=True, kw_only=True):
             raise Invalid("since", "is after until", "swap them")
 
 
+DEFAULT_MIN_RELEVANCE = 0.1
+"""Relevance below which a memory does not enter a prompt, unless the memory policy says otherwise."""
+
+
 class RecallFields(TypedDict, total=False):
     """Optional fields of a recall request besides its scope and limit."""
 

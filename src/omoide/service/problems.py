@@ -27,6 +27,7 @@ _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.ReadOnly, 403),
     (errors.DiskFull, 507),
     (errors.EmbedderFailed, 502),
+    (errors.RerankerFailed, 502),
     (errors.EndpointFailed, 502),
     (errors.QueryStopped, 504),
     (errors.StoreFailed, 503),

@@ -50,6 +50,8 @@ class RecallResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Entries that match a query, best first, with reasons; `weak` if nothing matches well."""
 
     hits: tuple[Hit, ...]
+    withheld: tuple[Hit, ...] = ()
+    """Those below the `min_relevance` of the request."""
     weak: bool = False
     notices: tuple[str, ...] = ()
 

@@ -7,14 +7,20 @@ and memories are quoted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from omoide import clock
 from omoide.core import codec
-from omoide.core.entry import Entry, Filter, RecallRequest, Scope, check_positive
+from omoide.core.entry import (
+    DEFAULT_MIN_RELEVANCE,
+    Entry,
+    Filter,
+    RecallRequest,
+    Scope,
+    check_positive,
+)
 from omoide.errors import OmoideError
 from omoide.retrieval.text import TokenCounter
 from omoide.shortterm.context import ContextItem
@@ -22,7 +28,7 @@ from omoide.shortterm.memory import BufferMessage, TokenBudget
 from omoide.shortterm.summary import summarize_messages
 from omoide.stores.protocols import Store, SupportsAccess, SupportsQuery
 from omoide.stores.records import Query
-from omoide.turns.prompt import quote
+from omoide.turns.prompt import quote, time_labels
 
 DEFAULT_BUDGET = TokenBudget().total
 MAX_MEMORY_LENGTH = 2_000
@@ -95,7 +101,10 @@ def build_context(
     talk, summary, newest = _fit_conversation(messages, shares.conversation, count, summarise)
     working, shown = _fit_lines(CONTEXT_HEADING, [_item_line(one) for one in items], shares.working, count)
     remembered, recalled = _fit_lines(
-        MEMORY_HEADING, [_memory_line(one) for one in memories], shares.long_term, count
+        MEMORY_HEADING,
+        [_memory_line(one, when) for one, when in zip(memories, time_labels(memories), strict=True)],
+        shares.long_term,
+        count,
     )
     for problem, shown_count, total in (
         ("messages only in the summary" if summary else "messages left out", len(newest), len(messages)),
@@ -167,8 +176,7 @@ def _item_line(item: ContextItem) -> str:
     return f"- {quote(item.key)}: {value} ({item.source}, {confidence_label(item.confidence)})\n"
 
 
-def _memory_line(entry: Entry) -> str:
-    at = entry.created_at if entry.occurred_at is None else entry.occurred_at
+def _memory_line(entry: Entry, when: str) -> str:
     content = entry.content
     cut = (
         ""
@@ -176,10 +184,8 @@ def _memory_line(entry: Entry) -> str:
         else f" (cut, {len(content) - MAX_MEMORY_LENGTH:,} characters more)"
     )
     kind = "" if entry.type is None else f" {entry.type}"
-    date = f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"
-    return (
-        f"- [{confidence_label(entry.confidence)}] {date}{kind}: {quote(content[:MAX_MEMORY_LENGTH])}{cut}\n"
-    )
+    label = confidence_label(entry.confidence)
+    return f"- [{label}] {when}{kind}: {quote(content[:MAX_MEMORY_LENGTH])}{cut}\n"
 
 
 def confidence_label(confidence: float) -> str:
@@ -195,25 +201,34 @@ MIN_CONFIDENCE = 0.7
 """The confidence that a memory needs where there is no hint."""
 
 
-async def load_memories(store: Any, scope: Scope, hint: str | None) -> tuple[list[Entry], list[str]]:
+async def load_memories(
+    store: Any, scope: Scope, hint: str | None, min_relevance: float | None = DEFAULT_MIN_RELEVANCE
+) -> tuple[list[Entry], list[str]]:
     """Return the memories for a hint, best first, or else the newest, most confident first, and notices.
 
+    Memories for a hint that are below `min_relevance` are left out, and a notice gives their number.
     A store that fails gives no memories and a notice, so that the rest of the context can be used.
     """
     if not isinstance(store, Store):
         return [], []
     try:
-        found = await _find_memories(store, scope, hint)
+        found, notices = await _find_memories(store, scope, hint, min_relevance)
         if found and isinstance(store, SupportsAccess):
             await store.record_access([entry.id for entry in found], scope)
     except OmoideError as error:
         return [], [f"memories could not be recalled ({type(error).__name__}: {error})"]
-    return found, []
+    return found, notices
 
 
-async def _find_memories(store: Store, scope: Scope, hint: str | None) -> list[Entry]:
+async def _find_memories(
+    store: Store, scope: Scope, hint: str | None, min_relevance: float | None
+) -> tuple[list[Entry], list[str]]:
     if hint is not None and hint.strip():
-        return [*(await store.recall(RecallRequest.for_scope(scope, hint, limit=HINT_LIMIT))).entries]
+        result = await store.recall(
+            RecallRequest.for_scope(scope, hint, limit=HINT_LIMIT, min_relevance=min_relevance)
+        )
+        notices = [f"memories below min_relevance {min_relevance}: {len(result.withheld)}"]
+        return [*result.entries], notices if result.withheld else []
     if isinstance(store, SupportsQuery):
         sure = Filter(min_confidence=MIN_CONFIDENCE)
         found = [*(await store.query(Query(scope=scope, filter=sure, limit=DEFAULT_LIMIT))).entries]
@@ -226,4 +241,4 @@ async def _find_memories(store: Store, scope: Scope, hint: str | None) -> list[E
         ]
         # `list_entries` has the oldest first.
         found = live[: -DEFAULT_LIMIT - 1 : -1]
-    return sorted(found, key=lambda entry: -entry.confidence)
+    return sorted(found, key=lambda entry: -entry.confidence), []

@@ -20,6 +20,7 @@ from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.entry import (
+    DEFAULT_MIN_RELEVANCE,
     DEFAULT_NAMESPACE,
     Entry,
     Evidence,
@@ -644,13 +645,14 @@ class Session:
         if query_hint is not None:
             check_str(query_hint, "query_hint")
         store = self._turn_options({}).store
-        scope = None
-        if memory_policy(self.spec) is not None or reach is not None:
+        scope, policy = None, memory_policy(self.spec)
+        if policy is not None or reach is not None:
             scope = self._recall_scope(reach)
         short_term, notices = self.short_term, [*self._memory.notices]
         memories: list[Entry] = []
         if include_memories and scope is not None and store is not None:
-            memories, problems = await load_memories(store, scope, query_hint)
+            floor = DEFAULT_MIN_RELEVANCE if policy is None else policy.min_relevance
+            memories, problems = await load_memories(store, scope, query_hint, floor)
             notices += problems
             self._memory.record_use(memories, clock.now())
         now, weights = clock.now(), self._memory.policy.weights

@@ -360,10 +360,9 @@ class MemoryStore(StateStore, ForkListener):
     def recall(self, request: RecallRequest) -> RecallResult:
         """Return the entries that answer best."""
         check_arguments(recall_request=request)
-        count = self.settings.count_tokens
         if not recall_engine.has_numpy():
-            return recall_engine.recall_by_words(request, self, count)
-        return recall_engine.recall(request, self, self.embedder, count)
+            return recall_engine.recall_by_words(request, self, self.settings)
+        return recall_engine.recall(request, self, self.embedder, self.settings)
 
     def speakers(self, scope: Scope) -> Sequence[str]:
         """Return the names of the speakers in a scope."""

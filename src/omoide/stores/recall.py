@@ -23,9 +23,11 @@ from omoide.core.entry import (
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
 from omoide.retrieval.queries import ParsedQuery, parse_query
-from omoide.retrieval.text import TokenCounter, estimate_tokens
+from omoide.retrieval.text import TokenCounter
 from omoide.stores import semantics
 from omoide.stores.records import embed_texts, text_of
+from omoide.stores.reranking import rerank
+from omoide.stores.semantics import StoreSettings
 
 if TYPE_CHECKING:
     from omoide.retrieval.pool import Array, CandidatePool
@@ -75,6 +77,17 @@ class Candidates(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
+class RankedHits(NamedTuple):
+    """The best hits of a recall, before anything is cut."""
+
+    hits: list[Hit]
+    weak: bool
+    notices: tuple[str, ...] = ()
+
+
+_DEFAULTS = StoreSettings()
+
+
 class CandidateSource(Protocol):
     """A back end that provides candidates."""
 
@@ -104,7 +117,7 @@ def has_numpy() -> bool:
 
 
 def recall_by_words(
-    request: RecallRequest, source: EntrySource, count: TokenCounter = estimate_tokens
+    request: RecallRequest, source: EntrySource, settings: StoreSettings = _DEFAULTS
 ) -> RecallResult:
     """Answer a request with BM25 alone, for installations without NumPy."""
     scope = request.effective_scope()
@@ -112,7 +125,7 @@ def recall_by_words(
     entries = [] if scope is None else [entry for entry in source.list_entries(scope) if passes(entry)]
     terms = text.terms(request.query)
     scores = text.bm25(terms, [text.terms(text_of(entry)) for entry in entries])
-    ranking = sorted(range(len(entries)), key=lambda at: (-scores[at], -at))[: request.limit]
+    ranking = sorted(range(len(entries)), key=lambda at: (-scores[at], -at))
     hits = [
         Hit(
             entry=entries[at],
@@ -120,18 +133,18 @@ def recall_by_words(
             rank=rank,
             why=Why(reasons=(Reason(part="words", value=scores[at], rank=rank),) if scores[at] else ()),
         )
-        for rank, at in enumerate(ranking, 1)
+        for rank, at in enumerate(ranking[: _hit_limit(request, settings)], 1)
     ]
-    notices = ["only words were compared; pip install 'omoide[vector]' for meaning, time and context"]
+    notice = "only words were compared; pip install 'omoide[vector]' for meaning, time and context"
     weak = bool(hits) and not hits[0].score
-    return _build_result(request, hits, notices, weak=weak, count=count)
+    return _build_result(request, RankedHits(hits, weak, (notice,)), settings)
 
 
 def recall(
     request: RecallRequest,
     source: CandidateSource,
     embedder: Embedder | None,
-    count: TokenCounter = estimate_tokens,
+    settings: StoreSettings = _DEFAULTS,
 ) -> RecallResult:
     """Answer a request from the candidates of a back end."""
     scope = request.effective_scope()
@@ -151,10 +164,17 @@ def recall(
 
     if embedder is not None:
         encode_query(source.speakers(scope))  # most often the vector is there before anything is held up
-    with source.candidates(scope, request.filter, request.at, request.limit, encode_query) as candidates:
+    limit = _hit_limit(request, settings)
+    with source.candidates(scope, request.filter, request.at, limit, encode_query) as candidates:
         if candidates is None:
             return RecallResult(request=request)
-        return _rank(request, candidates, embedder, count)
+        ranked = _rank(candidates, embedder, limit)
+    return _build_result(request, ranked, settings)  # nothing is held up while a reranker works
+
+
+def _hit_limit(request: RecallRequest, settings: StoreSettings) -> int:
+    """Return the number of hits to rank: the reranker may lift some from beyond the limit of the request."""
+    return request.limit if settings.reranker is None else max(request.limit, settings.rerank_depth)
 
 
 def _calibration_of(embedder: Embedder | None) -> Calibration | None:
@@ -165,9 +185,7 @@ def _calibration_of(embedder: Embedder | None) -> Calibration | None:
     return brought or calibration_for(None if embedder is None else embedder.name)
 
 
-def _rank(
-    request: RecallRequest, candidates: Candidates, embedder: Embedder | None, count: TokenCounter
-) -> RecallResult:
+def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> RankedHits:
     """Score the candidates and build the hits with their explanations."""
     from omoide.retrieval import relevance, succession
     from omoide.retrieval.ranking import ScoreTable, score
@@ -178,7 +196,7 @@ def _rank(
     scored = ScoreTable.best_of(
         [score(one.query, pool, vector=one.vector, mask=candidates.allowed) for one in readings]
     )
-    compared = _top_rows(scored, candidates, max(request.limit, succession.MAX_ROWS))
+    compared = _top_rows(scored, candidates, max(limit, succession.MAX_ROWS))
     likelihood = relevance.estimate(
         [(one.query, one.vector) for one in readings],
         pool,
@@ -189,7 +207,7 @@ def _rank(
     order, newer = succession.arrange(
         query.query, pool, compared, scored.total[compared], likelihood, calibration
     )
-    chosen = order[: request.limit]
+    chosen = order[:limit]
     rows = [compared[at] for at in chosen]
     entries = candidates.load_entries([*rows, *(compared[newer[at]] for at in chosen if at in newer)])
     newer_entries = dict(zip([at for at in chosen if at in newer], entries[len(rows) :], strict=True))
@@ -212,18 +230,43 @@ def _rank(
         )
     else:
         weak = bool(rows) and all((hit.relevance or 0.0) < DEFAULT_MIN_RELEVANCE for hit in hits)
-    return _build_result(request, hits, [*candidates.notices], weak=weak, count=count)
+    return RankedHits(hits, weak, candidates.notices)
 
 
-def _build_result(
-    request: RecallRequest, hits: list[Hit], notices: list[str], *, weak: bool, count: TokenCounter
-) -> RecallResult:
-    """Build the result, cut to the token budget of the request."""
+def _build_result(request: RecallRequest, ranked: RankedHits, settings: StoreSettings) -> RecallResult:
+    """Build the result: rerank the hits, and cut them to the limit, relevance and tokens of the request."""
+    hits, notices = ranked.hits, [*ranked.notices]
+    if settings.reranker is not None:
+        hits = rerank(request.query, hits, settings.reranker, settings.rerank_depth)
+    hits, withheld = withhold(request, hits[: request.limit])
     if request.max_tokens is not None:
-        hits, cut = fit_budget(hits, request.max_tokens, count)
+        hits, cut = fit_budget(hits, request.max_tokens, settings.count_tokens)
         if cut:
             notices.append(f"{cut} of {cut + len(hits)} entries did not fit into {request.max_tokens} tokens")
-    return RecallResult(request=request, hits=tuple(hits), weak=weak, notices=tuple(notices))
+    return RecallResult(
+        request=request,
+        hits=tuple(hits),
+        withheld=tuple(withheld),
+        weak=ranked.weak,
+        notices=tuple(notices),
+    )
+
+
+def withhold(request: RecallRequest, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
+    """Split hits into those to show and those below the `min_relevance` of the request.
+
+    A hit whose relevance is not known is shown.
+    """
+    shown: list[Hit] = []
+    withheld: list[Hit] = []
+    for hit in hits:
+        below = (
+            request.min_relevance is not None
+            and hit.relevance is not None
+            and hit.relevance < request.min_relevance
+        )
+        (withheld if below else shown).append(hit)
+    return shown, withheld
 
 
 def prompt_line(hit: Hit) -> str:

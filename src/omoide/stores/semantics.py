@@ -37,6 +37,7 @@ from omoide.errors import Conflict, IdTaken, Invalid, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.stores.records import Access, Document, Link, Query
 from omoide.stores.redaction import Guard
+from omoide.stores.reranking import DEFAULT_RERANK_DEPTH, check_reranker
 
 MAX_CONTENT = 1 << 20
 KEY_LIFETIME_MS = 7 * 24 * 3_600_000
@@ -84,16 +85,24 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     max_pages: int | None = None
     """Maximum size of a SQLite file in pages."""
+    reranker: Any = None
+    """A function `(query, texts) -> scores`, or an object with such a method `rerank`, that orders the first
+    hits of a recall anew; None for none."""
+    rerank_depth: int = DEFAULT_RERANK_DEPTH
+    """Number of hits that the reranker scores."""
 
     def __post_init__(self) -> None:
         check_choice(self.durability, "durability", ("crash", "power"))
-        check_positive(self.max_content, "max_content")
+        for field in ("max_content", "rerank_depth"):
+            check_positive(getattr(self, field), field)
         for field in ("session_limit", "max_pages"):
             if getattr(self, field) is not None:
                 check_positive(getattr(self, field), field)
         for name in ("guard", "count_tokens"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise WrongType(name, "a function", getattr(self, name))
+        if self.reranker is not None:
+            check_reranker(self.reranker)
         check_number(self.timeout, "timeout")
         if type(self.read_only) is not bool:
             raise WrongType("read_only", "True or False", self.read_only)

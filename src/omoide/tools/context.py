@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from omoide.core import entry as memory_types
-from omoide.core.entry import MEMORY_TYPES, Entry, Evidence, Scope
+from omoide.core.entry import DEFAULT_MIN_RELEVANCE, MEMORY_TYPES, Entry, Evidence, Hit, Scope
 from omoide.core.frozen import check_str
 from omoide.core.thread import Thread
 from omoide.core.value import check_choice, check_instance
@@ -51,6 +51,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The scope of new memories, with the session and the project of the turn."""
     idempotency_key: str
     """The key of this call, which stays the same when it is repeated after a crash."""
+    min_relevance: float | None = DEFAULT_MIN_RELEVANCE
+    """Least relevance of what the tool recalls, unless the call gives another; None for any."""
     evidence: tuple[Evidence, ...] = ()
     """The user's message that the turn answers."""
 
@@ -79,6 +81,7 @@ def tool_context(ctx: Any, config: ToolConfig, tool: str, capability: str) -> To
         owned_scope=read_scope.replace(agent_id=agent_id),
         write_scope=home,
         idempotency_key=str(getattr(ctx, "idempotency_key", "")),
+        min_relevance=getattr(ctx, "min_relevance", DEFAULT_MIN_RELEVANCE),
         evidence=_request_evidence(ctx),
     )
 
@@ -162,6 +165,7 @@ MinConfidence = Annotated[
     float | Level,
     Meta(description="Minimum confidence: a number from 0 to 1, or high, medium or low."),
 ]
+MinRelevance = Annotated[float | None, Meta(description="Minimum relevance to the query, from 0 to 1.")]
 Rationale = Annotated[str, Meta(description="Why it is so, or why it was decided. At most 2000 bytes.")]
 Key = Annotated[
     str,
@@ -223,8 +227,11 @@ def clean_tags(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def parse_confidence(value: float | str, field: str = "confidence") -> float:
     """Convert a number, which is clamped to 0 and 1, or a level to a confidence."""
-    if isinstance(value, str):
-        return CONFIDENCE_LEVELS[value]
+    return clamp_unit(CONFIDENCE_LEVELS[value] if isinstance(value, str) else value, field)
+
+
+def clamp_unit(value: float, field: str) -> float:
+    """Clamp a number to 0 and 1; raise if it is none."""
     if value != value:
         raise Invalid(field, "is no number", "pass a number from 0 to 1")
     return min(max(float(value), 0.0), 1.0)
@@ -248,6 +255,12 @@ def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
         **more,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def hit_data(hit: Hit) -> dict[str, Any]:
+    """Return a recalled memory as data for a model, with its relevance and what updates it."""
+    relevance = None if hit.relevance is None else round(hit.relevance, 2)
+    return entry_data(hit.entry, relevance=relevance, newer=hit.newer, why=str(hit.why))
 
 
 def iso_time(at: int) -> str:

@@ -54,7 +54,8 @@ class TurnRequest(Value, frozen=True, kw_only=True):
 class TurnContext(Context):
     """The agent, the request, and the resources that tools and controls may use.
 
-    `scope` is where the turn writes memories, `reach` where it recalls them. `data` is the whole context and
+    `scope` is where the turn writes memories, `reach` where it recalls them, those below `min_relevance` left
+    out. `data` is the whole context and
     `secrets` are for tools only; neither is persisted. A tool that must not happen twice can pass
     `idempotency_key` on: it is the same when the call is repeated after a crash.
     """
@@ -69,6 +70,7 @@ class TurnContext(Context):
         store: Store | None = None,
         scope: Scope | None = None,
         reach: Scope | None = None,
+        min_relevance: float | None = None,
         call: ToolCall | None = None,
     ) -> None:
         super().__init__(agent)
@@ -80,6 +82,7 @@ class TurnContext(Context):
         self.store = store
         self.scope = scope
         self.reach = reach
+        self.min_relevance = min_relevance
         self.call = call
 
     @property

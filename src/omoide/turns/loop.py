@@ -179,6 +179,7 @@ class TurnState:
     def turn_context(self, call: ToolCall | None = None) -> TurnContext:
         """Return the context that tools and controls receive."""
         environment = self.environment
+        policy = memory.memory_policy(environment.spec)
         return TurnContext(
             self.agent,
             self.request,
@@ -187,6 +188,7 @@ class TurnState:
             store=environment.store,
             scope=environment.scope,
             reach=environment.reach,
+            min_relevance=None if policy is None else policy.min_relevance,
             call=call,
         )
 

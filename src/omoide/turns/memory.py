@@ -6,16 +6,19 @@ Stores are passed to each call and never taken from anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, Unpack
+
+import msgspec
 
 from omoide import clock, ids, observe
 from omoide.core.entry import (
     DEFAULT_NAMESPACE,
     Entry,
     Evidence,
+    Hit,
     MessageRef,
     RecallRequest,
     RecallResult,
@@ -190,6 +193,7 @@ async def recall(
         namespace=scope.namespace,
         project_id=scope.project_id,
         user_id=scope.user_id,
+        min_relevance=policy.min_relevance,
     )
     with observe.span("search_memory", agent_id=spec.id, conversation_id=session_id) as span:
         with map_store_errors(store):
@@ -364,9 +368,10 @@ async def recall_unseen(
         )
         if found is None or not seen:
             return found
-        fresh = sum(capture_request_id(entry) not in seen for entry in found.entries)
+        all_hits = (*found.hits, *found.withheld)
+        fresh = sum(capture_request_id(hit.entry) not in seen for hit in all_hits)
         limit = found.request.limit
-        if fresh >= limit - extra or len(found.entries) < limit or limit >= MAX_RECALL_LIMIT:
+        if fresh >= limit - extra or len(all_hits) < limit or limit >= MAX_RECALL_LIMIT:
             return _trim(found, seen, limit - extra)
         extra = MAX_RECALL_LIMIT
 
@@ -381,7 +386,8 @@ def _trim(found: RecallResult, seen: Set[str | None], limit: int) -> RecallResul
         if remaining[visible]:
             hits.append(hit)
             remaining[visible] -= 1
-    return found.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
+    withheld = [hit for hit in found.withheld if capture_request_id(hit.entry) not in seen]
+    return _replace_hits(found, hits, withheld[:limit])
 
 
 async def drop_forgotten(store: Store, recalled: RecallResult) -> RecallResult:
@@ -389,14 +395,27 @@ async def drop_forgotten(store: Store, recalled: RecallResult) -> RecallResult:
     scope = recalled.request.effective_scope()
     if scope is None or not isinstance(store, SupportsGet):
         return recalled
-    hits = []
-    for hit in recalled.hits:
+    live = set()
+    for hit in (*recalled.hits, *recalled.withheld):
         with map_store_errors(store), suppress(NotFound):
             if (await store.get(hit.entry.id, scope)).is_live(clock.now()):
-                hits.append(hit)
-    if len(hits) == len(recalled.hits):
+                live.add(hit.entry.id)
+    if len(live) == len(recalled.hits) + len(recalled.withheld):
         return recalled
-    return recalled.replace(hits=tuple(hits), entries=tuple(hit.entry for hit in hits))
+    return _replace_hits(
+        recalled,
+        [
+            hit if hit.newer in live else msgspec.structs.replace(hit, newer=None)
+            for hit in recalled.hits
+            if hit.entry.id in live
+        ],
+        [hit for hit in recalled.withheld if hit.entry.id in live],
+    )
+
+
+def _replace_hits(result: RecallResult, hits: Sequence[Hit], withheld: Sequence[Hit]) -> RecallResult:
+    entries = tuple(hit.entry for hit in hits)
+    return result.replace(hits=tuple(hits), entries=entries, withheld=tuple(withheld))
 
 
 async def record_use(store: Store, recalled: RecallResult, shown: list[str]) -> None:

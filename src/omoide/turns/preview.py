@@ -167,7 +167,10 @@ def _diagnostics(
     elif options.store is None:
         hints.append("No store was given: nothing is recalled.")
     if recalled is not None:
-        if not recalled.entries:
+        if not recalled.entries and recalled.withheld:
+            least = recalled.request.min_relevance
+            hints.append(f"Nothing recalled is relevant: all is below min_relevance {least}.")
+        elif not recalled.entries:
             hints.append("Nothing was recalled: check scope, session_id and namespace.")
         elif recalled.weak:
             hints.append("Nothing recalled matches well: these are the best of what does not.")

@@ -4,15 +4,17 @@
 says what each part of it takes and what was left out. Conversations leave the window by whole exchanges, the
 oldest first, so that no question stands without its answer and no tool result without its call.
 
-Each memory is one line: its date, its type, and its content as a JSON string. Line breaks, quotation marks,
-invisible characters and whatever could open or close markup of the prompt are escaped, so nothing in a memory
-can end the quotation it stands in (prompt injection).
+Each memory is one line: its date, with the time of day where the date alone does not order it, its type, and
+its content as a JSON string. A memory that a newer one updates refers to it by its number. Line breaks,
+quotation marks, invisible characters and whatever could open or close markup of the prompt are escaped, so
+nothing in a memory can end the quotation it stands in (prompt injection).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
@@ -256,15 +258,73 @@ def _escape(character: str) -> str:
     return json.dumps(character)[1:-1] if ord(character) > 127 else f"\\u{ord(character):04x}"
 
 
-def memory_line(entry: Entry, length: int | None = None) -> str:
-    """Return a memory as a line of a prompt, cut to a length if one is given."""
-    at = entry.created_at if entry.occurred_at is None else entry.occurred_at
+def time_labels(entries: Sequence[Entry]) -> list[str]:
+    """Return the date of each entry, with the time of day where that orders entries of one date."""
+    times = [datetime.fromtimestamp(_time_of(entry) / 1000, UTC) for entry in entries]
+    dates, minutes, seconds = ([f"{time:{form}}" for time in times] for form in _TIME_FORMATS)
+    seconds_of_minute = _distinct_by(minutes, seconds)
+    seconds_of_date = _distinct_by(dates, seconds)
+    return [
+        second if seconds_of_minute[minute] > 1 else minute if seconds_of_date[date] > 1 else date
+        for date, minute, second in zip(dates, minutes, seconds, strict=True)
+    ]
+
+
+_TIME_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S")
+
+
+def _distinct_by(keys: Sequence[str], values: Sequence[str]) -> Counter[str]:
+    """Return the number of distinct values of each key."""
+    return Counter(key for key, _ in {*zip(keys, values, strict=True)})
+
+
+def _time_of(entry: Entry) -> int:
+    return entry.created_at if entry.occurred_at is None else entry.occurred_at
+
+
+def line_prefixes(hits: Sequence[Hit]) -> list[str]:
+    """Return how the line of each memory begins: number, date, type, confidence, and what updates it.
+
+    Lines are numbered only where one refers to another.
+    """
+    numbers = {hit.entry.id: number for number, hit in enumerate(hits, 1)}
+    is_numbered = any(hit.newer in numbers for hit in hits)
+    labels = time_labels([hit.entry for hit in hits])
+    return [
+        _line_prefix(
+            hit.entry,
+            label,
+            number=number if is_numbered else None,
+            update=None if hit.newer is None else _update_mark(numbers.get(hit.newer)),
+        )
+        for number, (hit, label) in enumerate(zip(hits, labels, strict=True), 1)
+    ]
+
+
+def _update_mark(number: int | None) -> str:
+    return "older, a newer one is not shown" if number is None else f"older, see [{number}]"
+
+
+def _line_prefix(entry: Entry, label: str, *, number: int | None = None, update: str | None = None) -> str:
     details = [
         *([] if entry.type is None else [entry.type]),
         *([] if entry.confidence == 1 else [f"confidence {entry.confidence:.2g}"]),
+        *([] if update is None else [update]),
     ]
-    prefix = f"- {datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"
-    prefix += f" ({', '.join(details)})" if details else ""
+    place = "" if number is None else f"[{number}] "
+    return f"- {place}{label}" + (f" ({', '.join(details)})" if details else "")
+
+
+def memory_line(entry: Entry, length: int | None = None, *, prefix: str | None = None) -> str:
+    """Return a memory as a line of a prompt, cut to a length if one is given.
+
+    Args:
+        entry: the memory.
+        length: number of characters of its content.
+        prefix: what stands before the content; by default the date, the type and the confidence.
+    """
+    if prefix is None:
+        prefix = _line_prefix(entry, time_labels([entry])[0])
     if length is None or length >= len(entry.content):
         return f"{prefix}: {quote(entry.content)}\n"
     omitted = len(entry.content) - length
@@ -272,15 +332,30 @@ def memory_line(entry: Entry, length: int | None = None) -> str:
 
 
 def fit_memories(
-    entries: Sequence[Entry], budget: int, count: TokenCounter
+    hits: Sequence[Hit], budget: int, count: TokenCounter
 ) -> tuple[list[MemoryLine], list[Entry]]:
     """Split memories into lines that fit into the budget, with header and footer, and those left out.
 
     Where not all fit, the long ones are cut to one length, so that none can crowd out the others.
     """
-    lines = [MemoryLine(entry=entry, line=memory_line(entry)) for entry in entries]
+    shown = [*hits]
+    while True:  # lines refer to each other, so those of fewer memories may read otherwise
+        lines = _fit_lines(shown, budget, count)
+        included = {line.entry.id for line in lines}
+        if len(lines) == len(shown):
+            return lines, [hit.entry for hit in hits if hit.entry.id not in included]
+        shown = [hit for hit in shown if hit.entry.id in included]
+
+
+def _fit_lines(hits: Sequence[Hit], budget: int, count: TokenCounter) -> list[MemoryLine]:
+    """Return the lines of those memories that fit."""
+    prefixes = line_prefixes(hits)
+    lines = [
+        MemoryLine(entry=hit.entry, line=memory_line(hit.entry, prefix=prefix))
+        for hit, prefix in zip(hits, prefixes, strict=True)
+    ]
     if count(memory_block(lines)) <= budget:
-        return lines, []
+        return lines
     sizes = [count(line.line) for line in lines]
     line_budget = budget - count(MEMORY_HEADER + MEMORY_FOOTER)
     fitting: list[MemoryLine] = []
@@ -289,16 +364,15 @@ def fit_memories(
         share = equal_share(sizes[:number], line_budget)
         if share >= MIN_LINE_TOKENS:
             cut = [
-                line if size <= share else _truncate_memory(line.entry, share, count)
-                for line, size in zip(lines[:number], sizes, strict=False)
+                line if size <= share else _truncate_memory(line.entry, prefix, share, count)
+                for line, prefix, size in zip(lines[:number], prefixes, sizes, strict=False)
             ]
             fitting = [line for line in cut if line is not None]
             if fitting:
                 break
     while fitting and count(memory_block(fitting)) > budget:  # counts of parts need not add up
         fitting.pop()
-    included = {line.entry.id for line in fitting}
-    return fitting, [entry for entry in entries if entry.id not in included]
+    return fitting
 
 
 def equal_share(sizes: Sequence[int], budget: int) -> int:
@@ -317,15 +391,19 @@ def memory_block(lines: Sequence[MemoryLine]) -> str:
     return f"{MEMORY_HEADER}{''.join(line.line for line in lines)}{MEMORY_FOOTER}" if lines else ""
 
 
-def _truncate_memory(entry: Entry, budget: int, count: TokenCounter) -> MemoryLine | None:
+def _truncate_memory(entry: Entry, prefix: str, budget: int, count: TokenCounter) -> MemoryLine | None:
     """Return as much of a memory as its share allows; None where that is nothing."""
+
+    def cut(length: int) -> str:
+        return memory_line(entry, length, prefix=prefix)
+
     low, high = 0, min(len(entry.content), budget * 16)  # an upper bound for the search
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(memory_line(entry, middle)) <= budget else (low, middle - 1)
+        low, high = (middle, high) if count(cut(middle)) <= budget else (low, middle - 1)
     if low == 0:
         return None
-    return MemoryLine(entry=entry, line=memory_line(entry, low), omitted=len(entry.content) - low)
+    return MemoryLine(entry=entry, line=cut(low), omitted=len(entry.content) - low)
 
 
 CAPTURE_SOURCE = "omoide_capture"
@@ -528,9 +606,14 @@ class _MemorySection:
         if known:
             reason = "it is in the conversation below"
             self.cut.append(Cut(part="memory", ref=known[0].id, reason=reason, count=len(known)))
+        for hit in recalled.withheld:
+            if hit.relevance is not None and capture_request_id(hit.entry) not in seen:
+                floor = recalled.request.min_relevance or 0.0
+                below = f"relevance {hit.relevance:.3f} is below min_relevance {floor:g}"
+                self._omit(hit.entry, f"{below}: {_shorten(hit.entry.content, 60)}", count)
 
     def _render(self, budget: int, policy: MemoryPolicy, count: TokenCounter) -> None:
-        lines, omitted = fit_memories([hit.entry for hit in self.hits], budget, count)
+        lines, omitted = fit_memories(self.hits, budget, count)
         full = (
             f"max_tokens {policy.max_tokens}" if budget == policy.max_tokens else "what is left of the window"
         )
@@ -568,9 +651,11 @@ def _hit_data(hit: Hit) -> dict[str, Any]:
         "confidence": entry.confidence,
         "source": entry.source,
         "session_id": entry.session_id,
-        "at": entry.created_at if entry.occurred_at is None else entry.occurred_at,
+        "at": _time_of(entry),
         "metadata": entry.metadata,
         "score": hit.score,
+        "relevance": hit.relevance,
+        "newer": hit.newer,
         "why": str(hit.why),
     }
 
@@ -666,8 +751,11 @@ def _memory_lines(prompt: Prompt) -> Iterator[str]:
     entries: Sequence[Any] = () if prompt.memory is None else prompt.memory["entries"]
     for at, entry in enumerate(entries, 1):
         date = datetime.fromtimestamp(entry["at"] / 1000, UTC)
-        yield f"{at}. {entry['id']} ({date:%Y-%m-%d}, score {entry['score']:.2f})"
+        relevance = "" if entry["relevance"] is None else f"relevance {entry['relevance']:.2f}, "
+        yield f"{at}. {entry['id']} ({date:%Y-%m-%d %H:%M}, {relevance}score {entry['score']:.2f})"
         yield f"   {_shorten(entry['content'])}"
+        if entry["newer"] is not None:
+            yield f"   newer: {entry['newer']}"
         yield f"   because: {entry['why']}"
 
 

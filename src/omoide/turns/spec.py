@@ -21,10 +21,10 @@ from omoide import ids
 from omoide.core import codec
 from omoide.core.action import Action, check_name
 from omoide.core.definition import Definition, Plugin, PluginLike, as_plugin
-from omoide.core.entry import check_positive
+from omoide.core.entry import DEFAULT_MIN_RELEVANCE, check_positive
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_text, freeze_map
 from omoide.core.schema import Schema
-from omoide.core.value import Count, Id, Name, Record, check_choice, check_tuple, set_field
+from omoide.core.value import Count, Id, Name, Record, check_choice, check_tuple, check_unit, set_field
 from omoide.errors import (
     Invalid,
     InvalidDefinition,
@@ -117,6 +117,9 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
     """`instructions` shows memories to the model; `context` only puts them into `prompt.memory`."""
     max_entries: Count = 5
     max_tokens: Count = 1000
+    min_relevance: float | None = DEFAULT_MIN_RELEVANCE
+    """Least relevance of a memory in the prompt; None for any. Memories whose relevance is not known are
+    shown."""
     metadata: FrozenMap[str, Any] = EMPTY_MAP
 
     if TYPE_CHECKING:
@@ -131,6 +134,7 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
             inject: str = "instructions",
             max_entries: int | str = 5,
             max_tokens: int = 1000,
+            min_relevance: float | None = DEFAULT_MIN_RELEVANCE,
             metadata: Mapping[str, Any] = EMPTY_MAP,
         ) -> None: ...
 
@@ -144,6 +148,8 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
         check_choice(self.inject, "inject", INJECTIONS)
         check_positive(self.max_entries, "max_entries")
         check_positive(self.max_tokens, "max_tokens")
+        if self.min_relevance is not None:
+            set_field(self, "min_relevance", check_unit(self.min_relevance, "min_relevance"))
         set_field(self, "namespace", _check_namespace(self.namespace))
 
     @classmethod

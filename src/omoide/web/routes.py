@@ -354,11 +354,17 @@ async def remember(
 async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody) -> RecallResponse:
     """Return the memories that match a query best, each with the reasons."""
     filter = Filter() if payload.filter is None else Filter.new(payload.filter.to_kwargs())
-    fields: RecallFields = {"filter": filter, "max_tokens": payload.max_tokens}
+    fields: RecallFields = {
+        "filter": filter,
+        "max_tokens": payload.max_tokens,
+        "min_relevance": payload.min_relevance,
+    }
     if payload.at is not None:
         fields["at"] = payload.at
     result = await verbs.recall(state.store, payload.query, memory_scope, payload.limit, **fields)
-    return RecallResponse(hits=result.hits, weak=result.weak, notices=result.notices)
+    return RecallResponse(
+        hits=result.hits, withheld=result.withheld, weak=result.weak, notices=result.notices
+    )
 
 
 @read_route("/entries")

@@ -252,6 +252,7 @@ class RecallBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=T
     limit: Annotated[int, Meta(ge=1, le=100)] = 5
     filter: FilterBody | None = None
     max_tokens: Count | None = None
+    min_relevance: UnitFloat | None = None
     at: Timestamp | None = None
 
 

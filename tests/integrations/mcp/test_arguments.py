@@ -47,6 +47,7 @@ WORDS = st.sampled_from(sorted({name for schema in SCHEMAS.values() for name in 
         ("recall", {"query": "x", "type": "Facts"}, {"query": "x", "type": "fact"}),
         ("recall", {"query": "x", "type": "any"}, {"query": "x", "type": "all"}),
         ("recall", {"query": "x", "minConfidence": ".5"}, {"query": "x", "min_confidence": 0.5}),
+        ("recall", {"query": "x", "relevance": "0.5"}, {"query": "x", "min_relevance": 0.5}),
         ("recall", {"query": "x", "top_k": 3.0}, {"query": "x", "limit": 3}),
         ("forget", {"id": "m1", "replaced_by": "m2"}, {"memory_id": "m1", "replacement_id": "m2"}),
         ("relate", {"source": "a", "type": "Derived From", "to": "b"}, None),

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from mcp import Client
-from tests.support.longterm import a_store
+from tests.support.longterm import a_store, keep
 from tests.support.mcp_clients import (
     ADA,
     CALLS,
@@ -25,6 +25,7 @@ from tests.support.mcp_clients import (
     http_server,
     text_of,
 )
+from tests.support.stores import rate_hits
 
 from omoide import Scope
 from omoide.errors import QueryStopped, WrongType
@@ -38,6 +39,21 @@ async def test_five_tools_are_offered_unless_all_are_asked_for(store: Any) -> No
         assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT_TOOLS
     async with connect_client(store, all_tools=True) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT_TOOLS + EXTRA_TOOLS
+
+
+async def test_recall_gives_everything_with_its_relevance(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a call names a relevance; the memory that updates another one is named beside it."""
+    await keep(store, "old", "The door is red.", scope=ADA)
+    await keep(store, "new", "The door is blue.", scope=ADA)
+    rate_hits(monkeypatch, {"old": "new"}, new=0.9, old=0.01)
+    async with connect_client(store) as client:
+        found = await call(client, "recall", query="door")
+        shown = {one["id"]: (one["relevance"], one.get("newer")) for one in found["memories"]}
+        assert shown == {"new": (0.9, None), "old": (0.01, "new")}
+        strict = await call(client, "recall", query="door", min_relevance=0.5)
+        assert ([one["id"] for one in strict["memories"]], strict["withheld"]) == (["new"], 1)
 
 
 async def test_who_serves_nobody_in_particular_cannot_write(store: Any) -> None:

@@ -22,6 +22,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "type": ("kind", "memory_type", "category"),
     "limit": ("max_results", "top_k", "k", "n", "max", "count"),
     "min_confidence": ("confidence", "minimum_confidence", "threshold"),
+    "min_relevance": ("relevance", "minimum_relevance"),
     "replacement_id": ("replacement", "replaced_by", "superseded_by"),
     "source_id": ("source", "from"),
     "target_id": ("target", "to"),

@@ -26,6 +26,8 @@ class MemoryOutput(msgspec.Struct, kw_only=True):
     source: str | UnsetType = UNSET
     rationale: str | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
+    relevance: float | UnsetType = UNSET
+    newer: str | UnsetType = UNSET
     why: str | list[str] | UnsetType = UNSET
 
 
@@ -45,6 +47,7 @@ class RecallOutput(ToolOutput, kw_only=True):
 
     memories: list[MemoryOutput]
     count: int
+    withheld: int | UnsetType = UNSET
     note: str | UnsetType = UNSET
 
 

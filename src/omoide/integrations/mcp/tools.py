@@ -62,6 +62,8 @@ class CallContext(Context):
         self.server = server
         self.store = server.store
         self.scope = server.scope
+        # A client sees everything with its relevance, unless it asks for less.
+        self.min_relevance = None
         # MCP does not say whether a call is a retry, so every call gets a key of its own; a repeated
         # memory is recognized by its content instead.
         self.idempotency_key = ids.new("call_")

@@ -202,10 +202,9 @@ class RedisStore(StateStore, ForkListener):
     def recall(self, request: RecallRequest) -> RecallResult:
         """Return the entries that answer best."""
         check_arguments(recall_request=request)
-        count = self.settings.count_tokens
         if not recall_engine.has_numpy():
-            return recall_engine.recall_by_words(request, self, count)
-        result = recall_engine.recall(request, self._cached_source(), self.embedder, count)
+            return recall_engine.recall_by_words(request, self, self.settings)
+        result = recall_engine.recall(request, self._cached_source(), self.embedder, self.settings)
         self._is_index_current = self._is_index_current or self._check_index()
         if self._is_index_current:
             return result

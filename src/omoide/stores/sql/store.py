@@ -250,8 +250,8 @@ class SQLStore(ForkListener):
         """Return the best matching entries."""
         check_arguments(recall_request=request)
         if not recalling.has_numpy():
-            return recalling.recall_by_words(request, self, self.settings.count_tokens)
-        return recalling.recall(request, self._candidate_source(), self.embedder, self.settings.count_tokens)
+            return recalling.recall_by_words(request, self, self.settings)
+        return recalling.recall(request, self._candidate_source(), self.embedder, self.settings)
 
     def _candidate_source(self) -> SQLCandidateSource:
         from omoide.stores.sql.candidates import SQLCandidateSource  # needs NumPy

@@ -42,6 +42,12 @@ export async function show(main, given) {
             "At least as sure",
             el("input", { name: "sure", type: "number", min: 0, max: 1, step: 0.05, value: 0 }),
         ),
+        el(
+            "label",
+            {},
+            "Min. relevance",
+            el("input", { name: "relevance", type: "number", min: 0, max: 1, step: 0.05, value: 0 }),
+        ),
         el("label", {}, "Since", el("input", { name: "since", type: "date" })),
         el("label", {}, "Until", el("input", { name: "until", type: "date" })),
         el(
@@ -66,13 +72,17 @@ export async function show(main, given) {
                 ...(until && { until }),
                 min_confidence: Number(said.sure),
             };
-            const found = await post("recall", { query: said.query, limit: 20, filter });
+            const min_relevance = Number(said.relevance);
+            const found = await post("recall", { query: said.query, limit: 20, filter, min_relevance });
+            const withheld = found.withheld.length
+                ? ` ${found.withheld.length} left out, below the min. relevance.`
+                : "";
             told.replaceChildren(
-                found.hits.length
+                (found.hits.length
                     ? found.weak
                         ? "Nothing matches well; this is the closest there is."
                         : `${found.hits.length} found, best first.`
-                    : "Nothing found.",
+                    : "Nothing found.") + withheld,
             );
             list.replaceChildren(...found.hits.map((hit) => card(hit.entry, hit, again)));
             more.hidden = true;
@@ -114,6 +124,7 @@ export function card(entry, hit, again) {
             ["at", moment(entry.occurred_at ?? entry.created_at)],
             ["rev", entry.rev],
             ["id", entry.id],
+            ["Relevance", hit && hit.relevance !== null ? percent(hit.relevance) : ""],
             ["", gone ? `forgotten: ${entry.superseded_reason || entry.superseded_by}` : ""],
             ["", entry.stale ? "rests on what no longer holds" : ""],
         ]),
@@ -124,7 +135,15 @@ export function card(entry, hit, again) {
                   entry.tags.map((tag) => [el("span", { class: "tag" }, tag), " "]),
               )
             : null,
-        hit ? el("details", {}, el("summary", {}, `Why: score ${hit.score.toFixed(2)}`), reasons(hit)) : null,
+        hit && hit.newer
+            ? el(
+                  "p",
+                  {},
+                  "Newer: ",
+                  el("a", { href: `#/graph?id=${encodeURIComponent(hit.newer)}` }, hit.newer),
+              )
+            : null,
+        hit ? el("details", {}, el("summary", {}, "Why"), reasons(hit)) : null,
         el(
             "div",
             { class: "acts" },
@@ -139,13 +158,26 @@ export function card(entry, hit, again) {
 
 function reasons(hit) {
     if (!hit.why.reasons.length) return el("p", {}, "Nothing matched; it is among the newest.");
+    const phrase = (one) => inWords(one.part, one.value) + (one.note ? `: ${one.note}` : "");
     const rows = hit.why.reasons.map((one) => [
-        inWords(one.part, one.value) + (one.note ? `: ${one.note}` : ""),
+        phrase(one),
         one.value.toFixed(2),
         one.rank === null ? "" : `#${one.rank}`,
         one.part,
     ]);
-    return table("Why it was found", ["what it says", "adds", "rank", "part"], rows);
+    return [
+        el(
+            "ul",
+            { "aria-label": "Why it was found" },
+            [...new Set(hit.why.reasons.map(phrase))].map((text) => el("li", {}, text)),
+        ),
+        el(
+            "details",
+            {},
+            el("summary", {}, `Numbers: score ${hit.score.toFixed(2)}`),
+            table("Parts of the score", ["what it says", "adds", "rank", "part"], rows),
+        ),
+    ];
 }
 
 const whose = (entry) => ({ user: entry.user_id, agent: entry.agent_id, session: null, project: null });

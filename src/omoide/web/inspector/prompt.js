@@ -50,7 +50,8 @@ export async function show(main, given) {
         );
         const messages = seen.prompt.messages;
         const entries = seen.prompt.memory ? seen.prompt.memory.entries : [];
-        const notes = [...(seen.diagnostics || []), ...(seen.notices || [])];
+        const cut = seen.prompt.cut.map((one) => `${one.part} ${one.ref}: ${one.reason}`);
+        const notes = [...cut, ...(seen.diagnostics || []), ...(seen.notices || [])];
         answer.replaceChildren(
             el("h3", {}, "Messages"),
             ...messages.map((one) =>
@@ -75,6 +76,8 @@ export async function show(main, given) {
                                   "span",
                                   { class: "faint" },
                                   one.confidence === undefined ? "" : ` (${percent(one.confidence)})`,
+                                  one.relevance === null ? "" : ` Relevance ${percent(one.relevance)}`,
+                                  one.newer === null ? "" : ` Newer: ${one.newer}`,
                               ),
                           ),
                       ),
