@@ -336,7 +336,7 @@ def _generate_id(generator: object) -> str:
         raise InvalidRecord(Entry.LABEL, error) from error
 
 
-DEFAULT_MIN_RELEVANCE = 0.03
+DEFAULT_MIN_RELEVANCE = 0.035
 """Least relevance of what a turn shows to its model; recall calls a result weak where all hits are below."""
 
 RECALL_SCOPES = ("agent", "session", "project", "user", "namespace")
@@ -376,10 +376,6 @@ class Filter(Record, frozen=True, kw_only=True):
             set_field(self, "min_confidence", check_unit(self.min_confidence, "min_confidence"))
         if self.since is not None and self.until is not None and self.since > self.until:
             raise Invalid("since", "is after until", "swap them")
-
-
-DEFAULT_MIN_RELEVANCE = 0.1
-"""Relevance below which a memory does not enter a prompt, unless the memory policy says otherwise."""
 
 
 class RecallFields(TypedDict, total=False):

@@ -27,6 +27,8 @@ RARE = 0.85
 """Rarity from which a word is rare: fewer than about 1 in 2,000 messages have it."""
 NAME_RARITY = 0.1
 """Weight of names among the words of a query: they say of whom it asks, and not what."""
+MIN_MATCH = 0.45
+"""Closeness of words below which a memory that shares a name with the query, and no word, is not about it."""
 UNKNOWN_WORD_RARITY = 0.2
 """Weight of an encoder's token that is no content word."""
 
@@ -113,7 +115,8 @@ def estimate(
         pool: The candidates.
         rows: Rows of the pool.
         calibration: The models for the pool's vectors.
-        floor: The least relevance of a row that shares a rare word with the query.
+        floor: The relevance from which a row counts. One that shares a rare word with the query has at least
+            this, one that shares nothing but names has less.
     """
     if calibration is None or not len(rows):
         return None
@@ -127,6 +130,11 @@ def estimate(
             likelihood = np.where(
                 features["cosine"] < -0.99, by_words.relevance.probabilities(features), likelihood
             )
+        if floor and "match" in features:
+            # Names alone make no memory relevant, however close they bring the vectors.
+            has_name_only = (features["names"] > 0) & (features["share"] == 0)
+            unrelated = has_name_only & (features["match"] < MIN_MATCH)
+            likelihood = np.where(unrelated, np.minimum(likelihood, floor / 2), likelihood)
         # A shared word that hardly any other message has is not hidden, whatever the vectors say.
         shares_rare_word = features["rare"] >= RARE
         likelihoods.append(np.where(shares_rare_word, np.maximum(likelihood, floor), likelihood))
@@ -141,6 +149,7 @@ def relevance_features(
     content = [term for term in query.terms if term not in names]
     weights = np.array([term_rarity(term) for term in content])
     ids = np.array([text.term_id(term) for term in content], np.int64)
+    name_ids = np.array([text.term_id(term) for term in names], np.int64)
     context = context_window(pool, rows)
     around = np.unique(np.append(context.rows.ravel(), rows))
     around = around[around < pool.size]
@@ -154,6 +163,7 @@ def relevance_features(
     flags = pool.column("flags")[rows]
     features = {
         "share": has_term @ weights / total,
+        "names": _has_terms(pool, name_ids, rows).any(axis=1).astype(np.float64),
         "nearby": near @ weights / total,
         "rare": (has_term * weights).max(axis=1, initial=0.0),
         "terms": np.full(len(rows), min(len(content), 8) / 8),
