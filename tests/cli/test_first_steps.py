@@ -76,7 +76,7 @@ def test_a_table_without_rows_has_no_titles(terminal: Callable[..., list[str]]) 
     assert terminal(80, ("id", "content")) == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["token"], ["models"]], ids=lambda given: " ".join(given) or "-")
+@pytest.mark.parametrize("arguments", [[], ["token"]], ids=lambda given: " ".join(given) or "-")
 def test_a_group_without_a_command_shows_its_help(arguments: list[str], omoide: Run) -> None:
     """The help is laid out as `--help` lays it out, and the code says that something is missing."""
     shown = omoide(*arguments, code=2)

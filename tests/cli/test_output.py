@@ -158,7 +158,7 @@ def test_reasons_are_said_once_and_in_order() -> None:
         "has words of the question",
         "from the time asked about",
         "close in meaning",
-        "newer than another hit on the same subject",
+        "a newer hit says something else of the same subject",
         "placed by the reranker: a note",
     ]
     assert reasons.describe_why(hit().why) == ["nothing matched: among the newest"]

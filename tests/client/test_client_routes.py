@@ -73,7 +73,7 @@ def test_both_clients_have_all_verbs_with_their_words(kind: type) -> None:
     assert {name for name in vars(ClientMethods) if name[0] != "_"} == functions().keys() - {"events"}
 
 
-@pytest.mark.parametrize("name", verbs.__all__)
+@pytest.mark.parametrize("name", sorted({*verbs.__all__} - {"reindex"}))  # what runs for long has no route
 def test_verbs_take_the_same_in_the_same_order(name: str) -> None:
     """Whoever knows a verb of the library knows that of the client: only the store is not passed."""
     here = [*inspect.signature(getattr(verbs, name)).parameters]

@@ -23,8 +23,13 @@ def build_calibration(outdated: LogisticModel) -> Calibration:
 
 
 def build_pool(texts: Sequence[str], days: Sequence[int]) -> CandidatePool:
+    """Build a pool with vectors that say nothing, as those of texts that are all alike."""
+    vector = np.ones(1, np.float32).tobytes()
     return CandidatePool.build(
-        [extract_features(one).to_bytes() for one in texts], time=[NOW - DAY * (1000 - day) for day in days]
+        [extract_features(one).to_bytes() for one in texts],
+        time=[NOW - DAY * (1000 - day) for day in days],
+        vectors=[vector] * len(texts),
+        dim=1,
     )
 
 

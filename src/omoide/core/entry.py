@@ -336,7 +336,7 @@ def _generate_id(generator: object) -> str:
         raise InvalidRecord(Entry.LABEL, error) from error
 
 
-DEFAULT_MIN_RELEVANCE = 0.035
+DEFAULT_MIN_RELEVANCE = 0.03
 """Least relevance of what a turn shows to its model; recall calls a result weak where all hits are below."""
 
 RECALL_SCOPES = ("agent", "session", "project", "user", "namespace")

@@ -42,13 +42,13 @@ class LogisticModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def probabilities(self, features: Mapping[str, Array]) -> Array:
         """Return the probability for each row of the features."""
         logits = self.bias + sum(
-            (weight * _column(features, name) for name, weight in self.weights.items()),
+            (weight * column_of(features, name) for name, weight in self.weights.items()),
             np.zeros(len(next(iter(features.values())))),
         )
         return np.asarray(1.0 / (1.0 + np.exp(-logits)))
 
 
-def _column(features: Mapping[str, Array], name: str) -> Array:
+def column_of(features: Mapping[str, Array], name: str) -> Array:
     if name.endswith("^2"):
         return np.asarray(features[name[:-2]] ** 2)
     first, _, second = name.partition("*")
@@ -118,7 +118,8 @@ def estimate(
         floor: The relevance from which a row counts. One that shares a rare word with the query has at least
             this, one that shares nothing but names has less.
     """
-    if calibration is None or not len(rows):
+    # A greeting, or a query of nothing but small words, asks for nothing that could be compared.
+    if calibration is None or not len(rows) or not any(query.terms for query, _ in readings):
         return None
     at = np.asarray(rows, np.int64)
     likelihoods = []
@@ -154,7 +155,7 @@ def relevance_features(
     around = np.unique(np.append(context.rows.ravel(), rows))
     around = around[around < pool.size]
     # The last row stands for "none".
-    found = np.append(_has_terms(pool, ids, around), np.zeros((1, len(ids)), np.bool_), axis=0)
+    found = np.append(has_terms(pool, ids, around), np.zeros((1, len(ids)), np.bool_), axis=0)
     place = np.full(pool.size + 1, len(around))
     place[around] = np.arange(len(around))
     has_term = found[place[rows]]
@@ -163,7 +164,7 @@ def relevance_features(
     flags = pool.column("flags")[rows]
     features = {
         "share": has_term @ weights / total,
-        "names": _has_terms(pool, name_ids, rows).any(axis=1).astype(np.float64),
+        "names": has_terms(pool, name_ids, rows).any(axis=1).astype(np.float64),
         "nearby": near @ weights / total,
         "rare": (has_term * weights).max(axis=1, initial=0.0),
         "terms": np.full(len(rows), min(len(content), 8) / 8),
@@ -178,7 +179,7 @@ def relevance_features(
     is_named = np.isin(speaker, [*query.named_speakers])
     features["speaker"] = is_named.astype(np.float64)
     features["other_speaker"] = (~is_named & (speaker >= 0) & bool(query.named_speakers)).astype(np.float64)
-    if vector is None:
+    if vector is None or not len(pool.vectors):
         return features
     cosine = _cosines(vector.pooled, pool, rows)
     features["cosine"] = cosine
@@ -200,7 +201,7 @@ def _word_rarity(word: str, names: frozenset[str]) -> float:
     return max(map(term_rarity, terms), default=UNKNOWN_WORD_RARITY)
 
 
-def _has_terms(pool: CandidatePool, ids: Array, rows: Array) -> Array:
+def has_terms(pool: CandidatePool, ids: Array, rows: Array) -> Array:
     """Return [rows, terms]: whether each row has each term."""
     sizes = pool.column("count")
     starts = (np.cumsum(sizes) - sizes)[rows]

@@ -19,7 +19,7 @@ import numpy as np
 from omoide.retrieval import text
 from omoide.retrieval.pool import Array, CandidatePool, chunked_matmul
 from omoide.retrieval.queries import ParsedQuery
-from omoide.retrieval.relevance import Calibration, term_rarity_by_id
+from omoide.retrieval.relevance import RARE, Calibration, has_terms, term_rarity_by_id
 
 MAX_ROWS = 20
 """Number of the best rows that are compared with each other."""
@@ -29,9 +29,15 @@ MAX_COMPETING = 3
 """Number of rows that may compete for one answer."""
 LIKELIHOOD_GAP = 0.5
 """Distance of the logits of relevance from which rows stand out from the others."""
+MIN_RELEVANCE = 0.015
+"""Relevance below which a row does not compete."""
+MAX_SPREAD = 3.5
+"""Greatest distance of the logits of relevance among rows that compete."""
+MAX_SPREAD_BY_WORDS = 0.3
+"""The same without vectors: a row with more words of the query answers more of it."""
 SCORE_GAP = 2.5
 """Distance of scores from which they do."""
-OUTDATED_FROM = 0.85
+OUTDATED_FROM = 0.9
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
 _MAX_TOKENS = 64
 
@@ -68,7 +74,10 @@ def arrange(
     compared = np.asarray(rows[:MAX_ROWS], np.int64)
     time = pool.column("time")[compared]
     newer = {} if query.expects_many else _outdated(query, pool, compared, scores, relevance, calibration)
-    size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS])
+    spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
+    size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
+    if not query.tense and not _name_the_same(query, pool, compared[:size]):
+        size = 1
     direction = 1 if query.tense == "past" else -1
     order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
     for older, newest in newer.items():
@@ -78,18 +87,35 @@ def arrange(
     return order, newer
 
 
-def _standing_out(scores: Array, relevance: Array) -> int:
+def _standing_out(scores: Array, relevance: Array, max_spread: float) -> int:
     """Return the number of the best rows that stand out from all others; 1 if it is only one, or too many."""
     bounded = np.clip(relevance, 1e-4, 1 - 1e-4)
     likelihood = np.log(bounded / (1 - bounded))
     for size in range(2, min(MAX_COMPETING, len(scores)) + 1):
-        if size == len(scores):
-            return size
-        if likelihood[:size].min() - likelihood[size:].max() >= LIKELIHOOD_GAP:
+        weakest = likelihood[:size].min()
+        if relevance[:size].min() < MIN_RELEVANCE or likelihood[:size].max() - weakest > max_spread:
+            return 1
+        if size == len(scores) or weakest - likelihood[size:].max() >= LIKELIHOOD_GAP:
             return size
         if scores[:size].min() - scores[size:].max() >= SCORE_GAP:
             return size
     return 1
+
+
+def _name_the_same(query: ParsedQuery, pool: CandidatePool, rows: Array) -> bool:
+    """Return True if all rows have those of the query's names and rare words that the first row has.
+
+    Otherwise they speak of different things: of two functions, servers or people.
+    """
+    telling = [
+        text.term_id(term)
+        for term in query.terms
+        if term in query.name_terms or term_rarity_by_id(text.term_id(term)) >= RARE
+    ]
+    if not telling or len(rows) < 2:
+        return True
+    has_term = has_terms(pool, np.array(telling, np.int64), rows)
+    return bool((has_term | ~has_term[0]).all())
 
 
 def _outdated(

@@ -224,7 +224,8 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
             zip(chosen, rows, entries, scored.explain_rows(rows), strict=False), 1
         )
     ]
-    if likelihood is None:
+    # Words alone cannot tell a paraphrase from another subject: there a shared word or time decides.
+    if likelihood is None or not len(pool.vectors):
         weak = bool(rows) and not any(
             _matches(candidates, row, hit) for row, hit in zip(rows, hits, strict=True)
         )
