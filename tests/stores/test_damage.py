@@ -144,8 +144,11 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
 
 def set_back(db: sqlite3.Connection) -> None:
     """Make a file what it was before it knew what is stale."""
-    for index in ("log_by_namespace", "log_flips", "access_by_last"):
+    for index in ("log_by_namespace", "log_flips", "access_by_last", "by_user", "by_key", "by_slot"):
         db.execute(f"DROP INDEX {index}")
+    added = {"entries": "user_id", "tombstones": "user_id", "documents": "user_id", "receipts": "superseded"}
+    for table, column in (*added.items(), ("entries", "key")):
+        db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     db.execute("ALTER TABLE entries DROP COLUMN first")
     db.execute("ALTER TABLE supports DROP COLUMN present")
     db.execute("ALTER TABLE vectors DROP COLUMN given")
