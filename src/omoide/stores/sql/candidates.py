@@ -46,11 +46,11 @@ MAX_LARGE_SCOPE_ROWS = 4_000_000
 
 MAX_CACHE_SLOTS = 4_096
 
-PROPOSALS_PER_RETRIEVER = 100
-"""Entries that each retriever proposes, and once more among those of the speakers that the query names."""
+PROPOSALS_PER_RETRIEVER = 150
+"""Entries that each retriever proposes."""
 
-PROPOSALS_WITHOUT_SPEAKER = 200
-"""Entries that each retriever proposes where the query names no speaker."""
+PROPOSALS_PER_SPEAKER = 100
+"""How many of these are entries of the speaker that a query names, if there are as many."""
 
 RARE_TERM_LIMIT = 512
 """Number of entries from which a term counts as common."""
@@ -111,6 +111,14 @@ class CandidateRequest(NamedTuple):
     def allowed_numbers(self) -> Array:
         """Return the numbers of the entries that pass the filter."""
         return matching_numbers(self.db, self.where, self.filter, self.at)
+
+
+class Search(NamedTuple):
+    """What each retriever proposes from a large scope: so many rows of a mask."""
+
+    vector: Embedding | None
+    mask: Array
+    size: int
 
 
 class SQLCandidateSource:
@@ -593,34 +601,35 @@ class LargeScopeIndex:
     ) -> tuple[list[int], ScopeStatistics]:
         """Return the numbers of entries worth scoring, and the term statistics of the scope."""
         mask = np.ones(len(self.numbers), np.bool_) if allowed is None else allowed
-        # Among many conversations the rows of the speakers that a query names would be outnumbered.
-        named = self._spoken_by(query, mask)
-        masks = [mask] if named is None else [mask, named]
-        size = PROPOSALS_WITHOUT_SPEAKER if named is None else PROPOSALS_PER_RETRIEVER
-        by_text, frequencies = self._by_text(db, owned, query.term_ids(), masks, size)
-        proposals = [*by_text, *self._by_vector(db, owned, query, masks, size), self._by_time(query, mask)]
+        searches = self._searches(query, mask)
+        by_text, frequencies = self._by_text(db, owned, query.term_ids(), searches)
+        proposals = [*by_text, *self._by_vector(db, owned, searches), self._by_time(query, mask)]
         numbers = {int(no) for proposal in proposals for no in proposal}
         if len(numbers) < limit:
             numbers.update(int(no) for no in self.numbers[mask][-limit:])
         statistics = ScopeStatistics(count=len(self.numbers), frequencies=frequencies)
         return _with_neighbours(db, numbers), statistics
 
-    def _spoken_by(self, query: EncodedQuery, mask: Array) -> Array | None:
-        """Return the mask of the rows of the speakers that a query names; None if it names none."""
-        speakers = query.query.named_speakers
-        if not speakers:
-            return None
-        named: Array = np.isin(self.spoken_by, [*speakers]) & mask
-        return named
+    def _searches(self, query: EncodedQuery, mask: Array) -> list[Search]:
+        """Return a search of all rows, and one of the rows of each speaker that the query names."""
+        # Among many conversations the entries of one speaker would be outnumbered.
+        spoken = [
+            Search(one.vector, np.isin(self.spoken_by, [*speakers]) & mask, PROPOSALS_PER_SPEAKER)
+            for one in query.readings or (query,)
+            if (speakers := one.query.named_speakers)
+        ]
+        proposed = max((min(one.size, int(one.mask.sum())) for one in spoken), default=0)
+        return [Search(query.vector, mask, PROPOSALS_PER_RETRIEVER - proposed), *spoken]
 
     def _by_text(
-        self, db: Database, owned: rows.WhereClause, terms: Sequence[int], masks: Sequence[Array], size: int
+        self,
+        db: Database,
+        owned: rows.WhereClause,
+        terms: Sequence[int],
+        searches: Sequence[Search],
     ) -> tuple[list[Array], dict[int, int]]:
-        """Propose, for each mask, entries with a rare query term, and those that share two common ones.
-
-        Each mask is a part of the first.
-        """
-        mask = masks[0]
+        """Propose, for each search, entries with a rare query term, and those that share two common ones."""
+        _, mask, size = searches[0]  # the masks of the others are parts of this one
         postings = {term: _postings(db, owned, term, RARE_TERM_LIMIT) for term in terms}
         frequencies = {
             term: len(term_postings)
@@ -644,9 +653,9 @@ class LargeScopeIndex:
             newest = _postings(db, owned, common[0], COMMON_TERM_LIMIT)
             numbers, scores = self._scores([*parts, (self._idf(frequencies[common[0]]), newest)], mask)
         proposals = []
-        for mask in masks:
-            inside = self._contains(numbers, mask)
-            proposals.append(numbers[inside][_largest(scores[inside], size)])
+        for search in searches:
+            inside = self._contains(numbers, search.mask)
+            proposals.append(numbers[inside][_largest(scores[inside], search.size)])
         return proposals, frequencies
 
     def _idf(self, frequency: int) -> float:
@@ -680,19 +689,21 @@ class LargeScopeIndex:
         inside: Array = (self.numbers[positions] == numbers) & mask[positions]
         return inside
 
-    def _by_vector(
-        self, db: Database, owned: rows.WhereClause, query: EncodedQuery, masks: Sequence[Array], size: int
-    ) -> list[Array]:
-        """Propose, for each mask, the entries whose codes have the smallest Hamming distance to the query's."""
-        if query.vector is None or not self.code_words:
+    def _by_vector(self, db: Database, owned: rows.WhereClause, searches: Sequence[Search]) -> list[Array]:
+        """Propose, for each search, the entries whose codes are nearest to that of the vector."""
+        if not self.code_words:
             return []
         if self._uses_vector_index(db):
-            found = self._by_index(db, owned, query.vector, masks[0], size)
-            return [found, *(self._by_codes_read(db, query.vector, mask, size) for mask in masks[1:])]
-        if not self.has_code.any():
-            return []
-        distance = self._distances(query.vector, self.codes)
-        return [_nearest(self.numbers, distance, self.has_code & mask, size) for mask in masks]
+            first, *others = searches
+            return [
+                self._by_index(db, owned, first),
+                *(self._by_codes_read(db, search) for search in others),
+            ]
+        return [
+            _nearest(self.numbers, self._distances(vector, self.codes), self.has_code & mask, size)
+            for vector, mask, size in searches
+            if vector is not None
+        ]
 
     def _distances(self, vector: Embedding, codes: Array) -> Array:
         code = to_uint64_rows(bit_codes(vector.pooled[None, :]), self.code_words)[0]
@@ -705,14 +716,15 @@ class LargeScopeIndex:
         """Return True if the scope is too large for codes in memory and the database has a vector index."""
         return bool(db.dialect.distance_expression) and len(self.numbers) > MAX_CODES_IN_MEMORY
 
-    def _by_index(
-        self, db: Database, owned: rows.WhereClause, vector: Embedding, mask: Array, size: int
-    ) -> Array:
+    def _by_index(self, db: Database, owned: rows.WhereClause, search: Search) -> Array:
         """Propose what the vector index of the database finds.
 
         It is asked for more than needed, since a filter may drop some.
         """
-        code = to_bit_string(vector.pooled.astype("<f4").tobytes(), self.dim)
+        if search.vector is None:
+            return np.zeros(0, np.int64)
+        size = search.size
+        code = to_bit_string(search.vector.pooled.astype("<f4").tobytes(), self.dim)
         db.prepare_search(4 * size)
         cursor = db.execute(
             f"SELECT e.no FROM vectors v JOIN entries e ON e.no = v.key / {SLOTS}"
@@ -721,22 +733,22 @@ class LargeScopeIndex:
             (*owned[1], self.slot, code, 4 * size),
         )
         numbers = np.array([no for (no,) in cursor], np.int64)
-        return numbers[self._contains(numbers, mask)][:size] if len(numbers) else numbers
+        return numbers[self._contains(numbers, search.mask)][:size] if len(numbers) else numbers
 
-    def _by_codes_read(self, db: Database, vector: Embedding, mask: Array, size: int) -> Array:
-        """Propose the nearest of a few entries, whose codes are read; of many, of the newest."""
+    def _by_codes_read(self, db: Database, search: Search) -> Array:
+        """Propose the nearest entries of a few rows, whose codes are read; of many rows, of the newest."""
         # The vector index would look for all entries first, and find few of the mask among them.
         found: list[tuple[int, bytes]] = []
-        for batch in rows.batches(self.numbers[mask][-MAX_CODES_READ:].tolist()):
+        for batch in rows.batches(self.numbers[search.mask][-MAX_CODES_READ:].tolist()):
             keys = [number * SLOTS + self.slot for number in batch]
             marks = ",".join("?" * len(keys))
             found += db.execute(f"SELECT key / {SLOTS}, code FROM vectors WHERE key IN ({marks})", keys)
-        if not found:
+        if not found or search.vector is None:
             return np.zeros(0, np.int64)
         joined = np.frombuffer(b"".join(code for _, code in found), np.uint8).reshape(len(found), -1)
-        distance = self._distances(vector, to_uint64_rows(joined, self.code_words).T)
+        distance = self._distances(search.vector, to_uint64_rows(joined, self.code_words).T)
         numbers = np.array([number for number, _ in found], np.int64)
-        return _nearest(numbers, distance, np.ones(len(numbers), np.bool_), size)
+        return _nearest(numbers, distance, np.ones(len(numbers), np.bool_), search.size)
 
     def _by_time(self, query: EncodedQuery, mask: Array) -> Array:
         """Propose entries in the time ranges of the query, latest first."""
