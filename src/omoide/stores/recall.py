@@ -23,6 +23,7 @@ from omoide.core.entry import (
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
 from omoide.retrieval.queries import ParsedQuery, parse_query
+from omoide.retrieval.speakers import SpeakerNames
 from omoide.retrieval.text import TokenCounter
 from omoide.stores import semantics
 from omoide.stores.records import embed_texts, text_of
@@ -154,7 +155,7 @@ def recall(
     vectors: dict[str, Embedding] = {}
 
     def encode_query(speakers: Sequence[str]) -> EncodedQuery:
-        parsed = parse_query(request.query, now=request.at, speakers=speakers)
+        parsed = _parse(request, speakers)
         readings = (parsed, *parsed.readings)
         texts = dict.fromkeys(reading.encoder_text for reading in readings)
         if embedder is not None and (new := [text for text in texts if text not in vectors]):
@@ -175,6 +176,23 @@ def recall(
 def _hit_limit(request: RecallRequest, settings: StoreSettings) -> int:
     """Return the number of hits to rank: the reranker may lift some from beyond the limit of the request."""
     return request.limit if settings.reranker is None else max(request.limit, settings.rerank_depth)
+
+
+def _parse(request: RecallRequest, speakers: Sequence[str]) -> ParsedQuery:
+    """Parse the query; of many speakers only those that it may name are compared with it."""
+    if not isinstance(speakers, SpeakerNames):
+        return parse_query(request.query, now=request.at, speakers=speakers)
+    numbers = speakers.named_in(request.query)
+    parsed = parse_query(request.query, now=request.at, speakers=[speakers[number] for number in numbers])
+    return _renumber(parsed, numbers)
+
+
+def _renumber(query: ParsedQuery, numbers: Sequence[int]) -> ParsedQuery:
+    """Number the speakers that a query names by the list of all."""
+    return query._replace(
+        named_speakers=frozenset(numbers[at] for at in query.named_speakers),
+        readings=tuple(_renumber(reading, numbers) for reading in query.readings),
+    )
 
 
 def _calibration_of(embedder: Embedder | None) -> Calibration | None:

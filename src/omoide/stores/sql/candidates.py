@@ -24,9 +24,10 @@ import numpy as np
 
 from omoide import clock
 from omoide.core.entry import Entry, Filter, Scope
-from omoide.embedders import Embedder
+from omoide.embedders import Embedder, Embedding
 from omoide.embedders.vectors import bit_codes, mean_vector, to_bit_string, to_uint64_rows
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache, ScopeStatistics
+from omoide.retrieval.speakers import SpeakerNames
 from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder, words_only
@@ -45,8 +46,11 @@ MAX_LARGE_SCOPE_ROWS = 4_000_000
 
 MAX_CACHE_SLOTS = 4_096
 
-PROPOSALS_PER_RETRIEVER = 100
+PROPOSALS_PER_RETRIEVER = 150
 """Entries that each retriever proposes."""
+
+PROPOSALS_PER_SPEAKER = 100
+"""How many of these are entries of the speaker that a query names, if there are as many."""
 
 RARE_TERM_LIMIT = 512
 """Number of entries from which a term counts as common."""
@@ -59,6 +63,9 @@ MAX_PAIR_POSTINGS = 6_000
 
 MAX_CODES_IN_MEMORY = 250_000
 """Scope size up to which codes stay in memory although the database has a vector index."""
+
+MAX_CODES_READ = 2_000
+"""Maximum number of codes read to compare the entries of the named speakers."""
 
 _MAX_CHANGES = 2_000  # changes from which on a cache is filled anew
 _TRIM_INTERVAL = 16  # new slots between two checks of the total size
@@ -104,6 +111,14 @@ class CandidateRequest(NamedTuple):
     def allowed_numbers(self) -> Array:
         """Return the numbers of the entries that pass the filter."""
         return matching_numbers(self.db, self.where, self.filter, self.at)
+
+
+class Search(NamedTuple):
+    """What each retriever proposes from a large scope: so many rows of a mask."""
+
+    vector: Embedding | None
+    mask: Array
+    size: int
 
 
 class SQLCandidateSource:
@@ -241,17 +256,18 @@ def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Cand
         mask = np.isin(index.numbers, request.allowed_numbers())
     agent = request.scope.agent_id
     owned = (rows.ANY_OWNER if agent is None else rows.ONE_OWNER, request.where[1][:1])
-    numbers, statistics = index.propose(
-        request.db, owned, request.encode_query(index.speakers), mask, request.limit
-    )
+    query = request.encode_query(index.speakers)
+    numbers, statistics = index.propose(request.db, owned, query, mask, request.limit)
     read = read_rows(request.db, request.where, request.slot, numbers=numbers)
     scope_cache = ScopeCache(request.slot, request.dim)
     scope_cache.fill([row for row in read if row[9] is None or row[9] > request.at], statistics, reach=2)
     if not scope_cache.numbers:
         return None
     allowed = None if mask is None else np.isin(np.array(scope_cache.numbers), index.numbers[mask])
-    # The pool numbers the speakers anew, so the question is read once more; its vector is kept.
-    return _build_candidates(request, scope_cache, allowed)
+    # The pool numbers the speakers anew, so the query is parsed once more; its vector is kept.
+    named = {index.speakers[speaker] for speaker in query.query.named_speakers}
+    speakers = [name if name in named else "" for name in scope_cache.speakers()]
+    return _build_candidates(request, scope_cache, allowed, speakers)
 
 
 def _without_cache(request: CandidateRequest) -> Candidates | None:
@@ -268,8 +284,12 @@ def _without_cache(request: CandidateRequest) -> Candidates | None:
 
 
 def _build_candidates(
-    request: CandidateRequest, scope_cache: ScopeCache, allowed: Array | None
+    request: CandidateRequest,
+    scope_cache: ScopeCache,
+    allowed: Array | None,
+    speakers: Sequence[str] | None = None,
 ) -> Candidates:
+    """Return the rows of a cache as candidates; a query may name all of their speakers, or only these."""
     db = request.db
     attach_token_reader(db, scope_cache)
 
@@ -284,7 +304,7 @@ def _build_candidates(
 
     return Candidates(
         scope_cache.pool,
-        request.encode_query(scope_cache.speakers()),
+        request.encode_query(scope_cache.speakers() if speakers is None else speakers),
         allowed,
         scope_cache.write_order,
         load_entries,
@@ -433,16 +453,18 @@ def _write_order_of(row: CacheRow) -> int:
 
 
 class LargeScopeIndex:
-    """Numbers, times and bit codes of the vectors of a large scope, in memory."""
+    """Numbers, times, speakers and bit codes of the vectors of a large scope, in memory."""
 
     def __init__(self, slot: int, dim: int) -> None:
         self.slot = slot
         self.generation: str | None = None
         self.covered_seq = 0
-        self.speakers: list[str] = []
+        self.speakers = SpeakerNames()
         self._frequencies: dict[int, tuple[int, int]] = {}
         self.numbers: Array = np.zeros(0, np.int64)
         self.times: Array = np.zeros(0, np.int64)
+        self.spoken_by: Array = np.zeros(0, np.int32)
+        """The number of each row's speaker, -1 for none."""
         self.dim = dim
         self.code_words = -(-dim // 64)
         self.codes: Array = np.zeros((self.code_words, 0), np.uint64)  # a row for each 64 dimensions
@@ -473,19 +495,19 @@ class LargeScopeIndex:
         is_partial = any(column in condition for column in ("user_id", "session", "project"))
         table = "entries" if is_partial else f"entries {db.dialect.table_order_hint}"
         cursor = db.execute(f"SELECT no, time, expires, speaker FROM {table} WHERE {condition}", parameters)
-        numbers, times, ends, names = [], [], [], dict[str, None]()
+        numbers, times, ends, spoken_by, speakers = [], [], [], [], SpeakerNames()
         for no, time, end, speaker in cursor:
             numbers.append(no)
             times.append(time)
+            spoken_by.append(-1 if speaker is None else speakers.add(speaker))
             if end is not None:
                 ends.append(end)
-            if speaker is not None:
-                names[speaker] = None
-        self.numbers, self.times = np.array(numbers, np.int64), np.array(times, np.int64)
-        order = np.argsort(self.numbers)
-        self.numbers, self.times = self.numbers[order], self.times[order]
+        order = np.argsort(np.array(numbers, np.int64))
+        self.numbers = np.array(numbers, np.int64)[order]
+        self.times = np.array(times, np.int64)[order]
+        self.spoken_by = np.array(spoken_by, np.int32)[order]
         self._first_expiry = min(ends, default=None)
-        self.speakers = [*names]
+        self.speakers = speakers
         self.codes = np.zeros((self.code_words, len(numbers)), np.uint64)
         self.has_code = np.zeros(len(numbers), np.bool_)
         if self.code_words and numbers and not self._uses_vector_index(db):
@@ -544,15 +566,20 @@ class LargeScopeIndex:
         changed = np.array(sorted(numbers), np.int64)
         positions = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
         known = self.numbers[positions] == changed if len(self.numbers) else np.zeros(len(changed), np.bool_)
+        silent = set[int]()
         if known.any():
             keep = np.ones(len(self.numbers), np.bool_)
             keep[positions[known]] = False
+            silent = {*self.spoken_by[~keep].tolist()} - {-1}
             self.numbers, self.times = self.numbers[keep], self.times[keep]
+            self.spoken_by = self.spoken_by[keep]
             self.codes, self.has_code = self.codes[:, keep], self.has_code[keep]
         fresh = np.array([row[0] for row in changed_rows], np.int64)
         at = np.searchsorted(self.numbers, fresh)
         self.numbers = np.insert(self.numbers, at, fresh)
         self.times = np.insert(self.times, at, [row[2] for row in changed_rows])
+        speakers = [-1 if row[6] is None else self.speakers.add(row[6]) for row in changed_rows]
+        self.spoken_by = np.insert(self.spoken_by, at, speakers)
         self.codes = np.insert(self.codes, at, 0, axis=1)
         self.has_code = np.insert(self.has_code, at, False)
         self._set_codes([(row[0], row[10]) for row in changed_rows if row[10]])
@@ -560,10 +587,9 @@ class LargeScopeIndex:
         self._first_expiry = min(
             [*ends, *([] if self._first_expiry is None else [self._first_expiry])], default=None
         )
-        if known.any():  # somebody may have fallen silent
-            self.speakers = _speakers(db, f"{where[0]} AND live=1", where[1])
-        else:
-            self.speakers = [*dict.fromkeys([*self.speakers, *(row[6] for row in changed_rows if row[6])])]
+        for speaker in silent:
+            if not (self.spoken_by == speaker).any():
+                self.speakers.remove(speaker)
 
     def propose(
         self,
@@ -575,23 +601,35 @@ class LargeScopeIndex:
     ) -> tuple[list[int], ScopeStatistics]:
         """Return the numbers of entries worth scoring, and the term statistics of the scope."""
         mask = np.ones(len(self.numbers), np.bool_) if allowed is None else allowed
-        by_text, frequencies = self._by_text(db, owned, query.term_ids(), mask)
-        near = (
-            self._by_index(db, owned, query, mask)
-            if self._uses_vector_index(db)
-            else self._by_vector(query, mask)
-        )
-        proposals = [by_text, near, self._by_time(query, mask)]
+        searches = self._searches(query, mask)
+        by_text, frequencies = self._by_text(db, owned, query.term_ids(), searches)
+        proposals = [*by_text, *self._by_vector(db, owned, searches), self._by_time(query, mask)]
         numbers = {int(no) for proposal in proposals for no in proposal}
         if len(numbers) < limit:
             numbers.update(int(no) for no in self.numbers[mask][-limit:])
         statistics = ScopeStatistics(count=len(self.numbers), frequencies=frequencies)
         return _with_neighbours(db, numbers), statistics
 
+    def _searches(self, query: EncodedQuery, mask: Array) -> list[Search]:
+        """Return a search of all rows, and one of the rows of each speaker that the query names."""
+        # Among many conversations the entries of one speaker would be outnumbered.
+        spoken = [
+            Search(one.vector, np.isin(self.spoken_by, [*speakers]) & mask, PROPOSALS_PER_SPEAKER)
+            for one in query.readings or (query,)
+            if (speakers := one.query.named_speakers)
+        ]
+        proposed = max((min(one.size, int(one.mask.sum())) for one in spoken), default=0)
+        return [Search(query.vector, mask, PROPOSALS_PER_RETRIEVER - proposed), *spoken]
+
     def _by_text(
-        self, db: Database, owned: rows.WhereClause, terms: Sequence[int], mask: Array
-    ) -> tuple[Array, dict[int, int]]:
-        """Propose entries with a rare query term, and those that share two common ones."""
+        self,
+        db: Database,
+        owned: rows.WhereClause,
+        terms: Sequence[int],
+        searches: Sequence[Search],
+    ) -> tuple[list[Array], dict[int, int]]:
+        """Propose, for each search, entries with a rare query term, and those that share two common ones."""
+        _, mask, size = searches[0]  # the masks of the others are parts of this one
         postings = {term: _postings(db, owned, term, RARE_TERM_LIMIT) for term in terms}
         frequencies = {
             term: len(term_postings)
@@ -603,9 +641,7 @@ class LargeScopeIndex:
         frequencies.update((term, self._frequency(db, owned, term)) for term in common)
         common.sort(key=frequencies.__getitem__)
         numbers, scores = self._scores(parts, mask)
-        budget = (
-            MAX_PAIR_POSTINGS if len(numbers) < PROPOSALS_PER_RETRIEVER else 0
-        )  # rare terms have said enough
+        budget = MAX_PAIR_POSTINGS if len(numbers) < size else 0  # rare terms have said enough
         for anchor, other in combinations(common, 2):  # the least common pairs come first
             budget -= frequencies[anchor]
             if budget < 0:
@@ -613,10 +649,14 @@ class LargeScopeIndex:
             weight = self._idf(frequencies[anchor]) / (len(common) - 1) + self._idf(frequencies[other])
             parts.append((weight, _pair_postings(db, owned, anchor, other)))
             numbers, scores = self._scores(parts, mask)
-        if common and len(numbers) < PROPOSALS_PER_RETRIEVER:
+        if common and len(numbers) < size:
             newest = _postings(db, owned, common[0], COMMON_TERM_LIMIT)
             numbers, scores = self._scores([*parts, (self._idf(frequencies[common[0]]), newest)], mask)
-        return numbers[_largest(scores, PROPOSALS_PER_RETRIEVER)], frequencies
+        proposals = []
+        for search in searches:
+            inside = self._contains(numbers, search.mask)
+            proposals.append(numbers[inside][_largest(scores[inside], search.size)])
+        return proposals, frequencies
 
     def _idf(self, frequency: int) -> float:
         count = len(self.numbers)
@@ -649,42 +689,66 @@ class LargeScopeIndex:
         inside: Array = (self.numbers[positions] == numbers) & mask[positions]
         return inside
 
-    def _by_vector(self, query: EncodedQuery, mask: Array) -> Array:
-        """Propose the entries whose codes have the smallest Hamming distance to the query's."""
-        if query.vector is None or not self.code_words or not self.has_code.any():
-            return np.zeros(0, np.int64)
-        code = to_uint64_rows(bit_codes(query.vector.pooled[None, :]), self.code_words)[0]
-        distance = np.zeros(len(self.numbers), np.uint16)
-        for column, word in zip(self.codes, code, strict=True):
+    def _by_vector(self, db: Database, owned: rows.WhereClause, searches: Sequence[Search]) -> list[Array]:
+        """Propose, for each search, the entries whose codes are nearest to that of the vector."""
+        if not self.code_words:
+            return []
+        if self._uses_vector_index(db):
+            first, *others = searches
+            return [
+                self._by_index(db, owned, first),
+                *(self._by_codes_read(db, search) for search in others),
+            ]
+        return [
+            _nearest(self.numbers, self._distances(vector, self.codes), self.has_code & mask, size)
+            for vector, mask, size in searches
+            if vector is not None
+        ]
+
+    def _distances(self, vector: Embedding, codes: Array) -> Array:
+        code = to_uint64_rows(bit_codes(vector.pooled[None, :]), self.code_words)[0]
+        distance = np.zeros(codes.shape[1], np.uint16)
+        for column, word in zip(codes, code, strict=True):
             distance += np.bitwise_count(column ^ word)
-        distance[~(self.has_code & mask)] = _MAX_DISTANCE
-        closer = np.cumsum(np.bincount(distance, minlength=_MAX_DISTANCE + 1)[:_MAX_DISTANCE])
-        cut = min(int(np.searchsorted(closer, PROPOSALS_PER_RETRIEVER)), _MAX_DISTANCE - 1)
-        nearest = self.numbers[distance < cut]
-        ties = self.numbers[distance == cut][len(nearest) - PROPOSALS_PER_RETRIEVER :]
-        return np.concatenate([nearest, ties])
+        return distance
 
     def _uses_vector_index(self, db: Database) -> bool:
         """Return True if the scope is too large for codes in memory and the database has a vector index."""
         return bool(db.dialect.distance_expression) and len(self.numbers) > MAX_CODES_IN_MEMORY
 
-    def _by_index(self, db: Database, owned: rows.WhereClause, query: EncodedQuery, mask: Array) -> Array:
+    def _by_index(self, db: Database, owned: rows.WhereClause, search: Search) -> Array:
         """Propose what the vector index of the database finds.
 
         It is asked for more than needed, since a filter may drop some.
         """
-        if query.vector is None or not self.code_words:
+        if search.vector is None:
             return np.zeros(0, np.int64)
-        code = to_bit_string(query.vector.pooled.astype("<f4").tobytes(), self.dim)
-        db.prepare_search(4 * PROPOSALS_PER_RETRIEVER)
+        size = search.size
+        code = to_bit_string(search.vector.pooled.astype("<f4").tobytes(), self.dim)
+        db.prepare_search(4 * size)
         cursor = db.execute(
             f"SELECT e.no FROM vectors v JOIN entries e ON e.no = v.key / {SLOTS}"
             f" WHERE e.{owned[0]} AND e.live = 1 AND v.key % {SLOTS} = ?"
             f" ORDER BY {db.dialect.distance_expression.format(dim=self.dim)} LIMIT ?",
-            (*owned[1], self.slot, code, 4 * PROPOSALS_PER_RETRIEVER),
+            (*owned[1], self.slot, code, 4 * size),
         )
         numbers = np.array([no for (no,) in cursor], np.int64)
-        return numbers[self._contains(numbers, mask)][:PROPOSALS_PER_RETRIEVER] if len(numbers) else numbers
+        return numbers[self._contains(numbers, search.mask)][:size] if len(numbers) else numbers
+
+    def _by_codes_read(self, db: Database, search: Search) -> Array:
+        """Propose the nearest entries of a few rows, whose codes are read; of many rows, of the newest."""
+        # The vector index would look for all entries first, and find few of the mask among them.
+        found: list[tuple[int, bytes]] = []
+        for batch in rows.batches(self.numbers[search.mask][-MAX_CODES_READ:].tolist()):
+            keys = [number * SLOTS + self.slot for number in batch]
+            marks = ",".join("?" * len(keys))
+            found += db.execute(f"SELECT key / {SLOTS}, code FROM vectors WHERE key IN ({marks})", keys)
+        if not found or search.vector is None:
+            return np.zeros(0, np.int64)
+        joined = np.frombuffer(b"".join(code for _, code in found), np.uint8).reshape(len(found), -1)
+        distance = self._distances(search.vector, to_uint64_rows(joined, self.code_words).T)
+        numbers = np.array([number for number, _ in found], np.int64)
+        return _nearest(numbers, distance, np.ones(len(numbers), np.bool_), search.size)
 
     def _by_time(self, query: EncodedQuery, mask: Array) -> Array:
         """Propose entries in the time ranges of the query, latest first."""
@@ -694,11 +758,14 @@ class LargeScopeIndex:
         return self.numbers[inside & mask][-PROPOSALS_PER_RETRIEVER // 4 :]
 
 
-def _speakers(db: Database, condition: str, parameters: Sequence[object]) -> list[str]:
-    found = db.execute(
-        f"SELECT DISTINCT speaker FROM entries WHERE {condition} AND speaker IS NOT NULL", parameters
-    )
-    return [name for (name,) in found]
+def _nearest(numbers: Array, distance: Array, mask: Array, size: int) -> Array:
+    """Return the numbers of a mask with the smallest distances, of equal ones the newest."""
+    distance = np.where(mask, distance, _MAX_DISTANCE)
+    closer = np.cumsum(np.bincount(distance, minlength=_MAX_DISTANCE + 1)[:_MAX_DISTANCE])
+    cut = min(int(np.searchsorted(closer, size)), _MAX_DISTANCE - 1)
+    nearest = numbers[distance < cut]
+    ties = numbers[distance == cut][len(nearest) - size :]
+    return np.concatenate([nearest, ties])
 
 
 def _largest(scores: Array, count: int) -> Array:
