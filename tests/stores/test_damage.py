@@ -16,12 +16,11 @@ import pytest
 from tests.support.store_process import OPTIONS, start
 from tests.support.stores import ADA, a_store, keep, list_ids, open_core, recall_ids
 
-from omoide import Scope
+from omoide import RecallRequest, Scope
 from omoide.errors import (
     Busy,
     Corrupted,
     DiskFull,
-    EmbedderChanged,
     Invalid,
     ReadOnly,
     StoreFailed,
@@ -146,9 +145,10 @@ def set_back(db: sqlite3.Connection) -> None:
     """Make a file what it was before it knew what is stale."""
     for index in ("log_by_namespace", "log_flips", "access_by_last", "by_user", "by_key", "by_slot"):
         db.execute(f"DROP INDEX {index}")
-    added = {"entries": "user_id", "tombstones": "user_id", "documents": "user_id", "receipts": "superseded"}
-    for table, column in (*added.items(), ("entries", "key")):
-        db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    for table in ("entries", "tombstones", "documents"):
+        db.execute(f"ALTER TABLE {table} DROP COLUMN user_id")
+    db.execute("ALTER TABLE entries DROP COLUMN key")
+    db.execute("ALTER TABLE receipts DROP COLUMN superseded")
     db.execute("ALTER TABLE entries DROP COLUMN first")
     db.execute("ALTER TABLE supports DROP COLUMN present")
     db.execute("ALTER TABLE vectors DROP COLUMN given")
@@ -242,14 +242,14 @@ def test_a_newer_file_is_left_alone(path: Path) -> None:
 # Embedders
 
 
-def test_another_embedder_is_refused_until_the_vectors_are_renewed(path: Path) -> None:
+def test_another_embedder_recalls_by_words_until_the_vectors_are_renewed(path: Path) -> None:
     """Vectors of different embedders are never compared; `reindex` is the way over."""
     before = whole(path)
     for other in (HashEmbedder(16), HashEmbedder(64)):
-        with pytest.raises(EmbedderChanged) as caught:
-            open_core("sqlite", path.parent, embedder=other)
-        assert (caught.value.kept, caught.value.given) == ("hash-32", other.name)
-        assert "reindex" in caught.value.remedy
+        with a_store("sqlite", path.parent, embedder=other) as store:
+            result = store.recall(RecallRequest(agent_id="ada", query="number 17"))
+            assert result.entries[0].id == "e17"
+            assert "vectors of 'hash-32'" in result.notices[0]
     assert whole(path) == before
     with a_store("sqlite", path.parent, **OPTIONS) as store:
         store.reindex(HashEmbedder(64))
@@ -257,8 +257,9 @@ def test_another_embedder_is_refused_until_the_vectors_are_renewed(path: Path) -
         assert store.check() == []
     with a_store("sqlite", path.parent, embedder=HashEmbedder(64)) as store:
         assert recall_ids(store, "number 18", limit=1) == ["e18"]
-    with pytest.raises(EmbedderChanged):
-        open_core("sqlite", path.parent, **OPTIONS)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        notice = store.recall(RecallRequest(agent_id="ada", query="number 18")).notices[0]
+        assert "vectors of 'hash-64'" in notice
 
 
 def test_a_store_can_be_used_without_its_embedder(path: Path) -> None:

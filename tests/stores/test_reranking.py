@@ -147,7 +147,9 @@ async def later(query: str, texts: list[str]) -> list[float]:
     return []
 
 
-@pytest.mark.parametrize("reranker", ["cohere:rerank", 5, CrossEncoder, later], ids=["name", "number", "class", "coroutine"])
+@pytest.mark.parametrize(
+    "reranker", ["cohere:rerank", 5, CrossEncoder, later], ids=["name", "number", "class", "coroutine"]
+)
 def test_what_cannot_rerank_is_refused(reranker: Any, tmp_path: Path) -> None:
     """A name, a number, a class and an async function are refused when the store is opened."""
     with pytest.raises(Invalid, match="reranker"):

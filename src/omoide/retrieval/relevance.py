@@ -49,6 +49,7 @@ class LogisticModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def column_of(features: Mapping[str, Array], name: str) -> Array:
+    """Return a feature, or the product or square that the name describes."""
     if name.endswith("^2"):
         return np.asarray(features[name[:-2]] ** 2)
     first, _, second = name.partition("*")
