@@ -423,14 +423,14 @@ def main() -> None:
     parser.add_argument(
         "--extra", type=Path, action="append", default=[], help="more conversations to train on"
     )
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--conversations", type=int, default=14, help="conversations in a batch")
     parser.add_argument("--per-conversation", type=int, default=5, help="questions of each")
-    parser.add_argument("--turns", type=int, default=1000, help="turns of each, beside those that answer")
-    parser.add_argument("--rate", type=float, default=3e-5)
+    parser.add_argument("--turns", type=int, default=22, help="turns of each, beside those that answer")
+    parser.add_argument("--rate", type=float, default=4e-5)
     parser.add_argument("--absolute", type=float, default=0.5, help="weight of the logistic head")
     parser.add_argument("--anchor", type=float, default=0.5, help="pull towards the base model")
-    parser.add_argument("--anchored", type=int, default=96, help="texts of a batch that are pulled")
+    parser.add_argument("--anchored", type=int, default=48, help="texts of a batch that are pulled")
     parser.add_argument("--seed", type=int, default=20110311)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
