@@ -24,7 +24,7 @@ import numpy as np
 
 from omoide.core.entry import DEFAULT_MIN_RELEVANCE
 from omoide.eval.datasets import DatasetTurn, parse_time
-from omoide.retrieval import relevance, succession
+from omoide.retrieval import relevance
 from omoide.retrieval.pool import Array
 from omoide.retrieval.queries import parse_query
 from omoide.retrieval.ranking import ScoreTable, score
@@ -187,12 +187,12 @@ def _pairs_of_question(
 ) -> Examples | None:
     readings = scope.readings(question.text)
     table = score_rows(scope, readings)
-    rows = table.top(succession.MAX_ROWS)
+    rows = table.top(relevance.MAX_ROWS)
     query = parse_query(question.text, now=scope.asked_at, speakers=scope.pool.speakers)
     if len(rows) < 2 or query.tense == "past":  # there the older statement is asked for
         return None
     values = estimate(scope, readings, rows, calibration)
-    pairs = succession.compare(query, scope.pool, rows, table.total[rows], values)
+    pairs = relevance.compare(query, scope.pool, rows, table.total[rows], values)
     gold = np.isin(rows, scope.rows_of(question.gold))
     rival = np.isin(rows, scope.rows_of(question.rivals))
     older, newer = pairs.older, pairs.newer
@@ -231,7 +231,7 @@ def collect_relations(index: Index) -> Examples:
         for text in RELATION_QUESTIONS:
             query = parse_query(text, now=scope.asked_at)
             equal = np.full(2, RELATION_RELEVANCE)
-            pairs = succession.compare(query, scope.pool, np.arange(2), np.zeros(2), equal)
+            pairs = relevance.compare(query, scope.pool, np.arange(2), np.zeros(2), equal)
             parts.append(Examples(pairs.features, np.array([float(replaces)]), np.ones(1)))
     return join_examples(parts)
 
@@ -312,9 +312,7 @@ def report_succession(parts: Sequence[tuple[Examples, Calibration]]) -> str:
         values = calibration.outdated.probabilities(examples.features)
         for target, group in likely.items():
             group.extend(values[examples.outdated == target].tolist())
-    right, wrong = (
-        metrics.mean(np.array(likely[target]) > succession.OUTDATED_FROM) for target in (1.0, 0.0)
-    )
+    right, wrong = (metrics.mean(np.array(likely[target]) > relevance.OUTDATED_FROM) for target in (1.0, 0.0))
     return (
         "outdated: pairs of an answer and what it replaced, against pairs that are both true\n"
         f"  AUC {metrics.auc_figure(likely[1.0], likely[0.0])}   marked {right}   wrongly marked {wrong}"

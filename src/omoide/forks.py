@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from threading import Condition, Lock, RLock, get_ident
+from threading import Lock, RLock
 from weakref import WeakSet
 
 FORK_TIMEOUT = 5.0
@@ -83,54 +83,6 @@ class ForkSafeLock(ForkListener):
 
     def __exit__(self, *exc: object) -> None:
         self._lock.release()
-
-
-class OperationGate:
-    """Counts running operations, and keeps new ones out during a fork."""
-
-    def __init__(self) -> None:
-        self._changed = Condition(Lock())
-        self._users: dict[int, int] = {}  # number of nested operations by thread
-        self._closed = False
-
-    def enter(self) -> int:
-        """Begin an operation; return the key for `leave`."""
-        thread = get_ident()
-        with self._changed:
-            # A thread that is inside an operation may nest another: the fork waits for both.
-            while self._closed and thread not in self._users:
-                self._changed.wait()
-            self._users[thread] = self._users.get(thread, 0) + 1
-        return thread
-
-    def leave(self, key: int) -> None:
-        """End an operation."""
-        with self._changed:
-            count = self._users.get(key, 0)
-            if count > 1:
-                self._users[key] = count - 1
-            else:
-                self._users.pop(key, None)
-                self._changed.notify_all()
-
-    def close(self, deadline: float) -> bool:
-        """Keep new operations out and wait for those of other threads; return True if none is left."""
-        thread = get_ident()
-        with self._changed:
-            self._closed = True
-            # The thread that forks cannot end its own operation here: waiting for it would never end.
-            while any(user != thread for user in self._users):
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    break
-                self._changed.wait(remaining)
-            return not self._users
-
-    def open(self) -> None:
-        """Let operations begin again."""
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
 
 
 def _before() -> None:

@@ -23,7 +23,7 @@ from omoide.eval.__main__ import build_parser
 from omoide.longterm import RELATIONS
 from omoide.retrieval.ranking import FeatureWeights
 from omoide.service.reasons import PART_DESCRIPTIONS
-from omoide.stores.reranking import RERANKER_PART
+from omoide.stores.reranker import RERANKER_PART
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

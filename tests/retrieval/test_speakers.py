@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval.queries import parse_query
-from omoide.retrieval.speakers import SpeakerNames
+from omoide.retrieval.queries import SpeakerNames, parse_query
 
 NOW = 1_700_000_000_000
 NAMES = ("Ann", "Ben Okafor", "Melanie", "José", "Theo", "田中", "Didier", "Mary-Lou Smith", "Paul 7")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.retrieval.pool import CandidatePool
 from omoide.retrieval.queries import parse_query
-from omoide.retrieval.relevance import Calibration, LogisticModel
-from omoide.retrieval.succession import arrange, compare
+from omoide.retrieval.relevance import Calibration, LogisticModel, arrange, compare
 from omoide.retrieval.text import extract_features
 
 NOW = 1_700_000_000_000

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.retrieval.queries import parse_query
-from omoide.retrieval.tenses import tense_of
+from omoide.retrieval.queries import parse_query, tense_of
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omoide.retrieval import text as words
-from omoide.retrieval.languages import detect_language, stem
+from omoide.retrieval.text import detect_language, stem
 
 
 @pytest.mark.parametrize(

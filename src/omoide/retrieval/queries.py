@@ -8,21 +8,19 @@ away from them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import islice, takewhile
+from typing import NamedTuple, overload
 from unicodedata import normalize
 
-from omoide.retrieval.languages import ENGLISH
-from omoide.retrieval.languages import STOP_WORDS as STOP_WORDS_BY_LANGUAGE
-from omoide.retrieval.tenses import tense_of
-from omoide.retrieval.text import is_unspaced, query_terms, terms
-from omoide.retrieval.time_words import MONTHS
-from omoide.retrieval.times import Interval, intervals
+from omoide.retrieval.text import ENGLISH, STOP_WORDS, is_unspaced, query_terms, terms
+from omoide.retrieval.times import MONTHS, WEEKDAYS, Interval, intervals
 
 Span = tuple[int, int]
 
-STOP_WORDS = STOP_WORDS_BY_LANGUAGE[ENGLISH]
+_STOP_WORDS = STOP_WORDS[ENGLISH]
 
 _MIN_SHORT_NAME = 3
 """Minimum length of a short form, such as Mel for Melanie."""
@@ -67,7 +65,7 @@ _PRONOUNS = {
 _PRONOUN = re.compile(r"\b(?:she|he|her|his|him|herself|himself)\b")
 _POSSESSIVE = re.compile(r"['’]s\b|['’](?=\s|$)")
 _NAME = re.compile(r"[^\W\d_]+")
-_NOT_NAMES = STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
+_NOT_NAMES = _STOP_WORDS | {*MONTHS, *(month[:3] for month in MONTHS)}
 
 
 class ParsedQuery(NamedTuple):
@@ -201,7 +199,7 @@ def _may_be_name(text: str, match: re.Match[str]) -> bool:
     cased = text[start].lower() != text[start].upper()
     if cased and not text[start].isupper():
         return False
-    return word not in STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
+    return word not in _STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
 
 
 def _correct_names(
@@ -289,3 +287,178 @@ def _remove_spans(text: str, spans: list[Span]) -> str:
 
 # Fitted to what both encodings make of prose, chats, documentation and code. Beyond ASCII they differ by
 # factors; there the numbers lie between the two.
+
+
+_MAX_LENGTH = 1_000
+"""Characters of a query in which words of tense are looked for."""
+_WORD = re.compile(r"\w+")
+_OWNER = r"(?:my|your|his|her|our|their|the|mein\w*|dein\w*|unser\w*|mon|ma|mes|mi|mis|\w's)"
+_STATE = (  # what lasts until something else takes its place; "before" ends it, unlike an event
+    r"(?:live|living|lived|work|worked|working|use|used|drive|drove|own|owned|study|studied|prefer|preferred"
+    r"|call|called|wohn\w*|gewohnt|gelebt|arbeit\w*|gearbeitet|habit\w*|travaill\w*|utilis\w*"
+    r"|viv\w*|trabaj\w*|usa\w*|llama\w*)"
+)
+_TIME_AFTER = (
+    rf" (?:the |my )?(?:\d|noon|midnight|bed|breakfast|lunch|dinner|{'|'.join([*MONTHS, *WEEKDAYS])})"
+)
+_STARTS = frozenset(
+    """
+    use used orig init prev form earl past begi firs back befo prio old now nowa curr newe pres thes stil
+    mome as toda late most up vor bevo ursp früh zuer zunä anfa vorh dama alte erst ehem jetz derz aktu zurz
+    heut
+    gege imme noch neue neus avan autr aupa débu préc époq anci prem main actu réce ante anti prin prim
+    inic ento solí ahor aún reci
+    """.split()  # noqa: SIM905
+)
+"""First four letters of the words below: most queries have none of them, and need no search."""
+_IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+# In this order: a question for an earlier state may name the current one, too.
+_PATTERNS = tuple(
+    (tense, re.compile("|".join(patterns)))
+    for tense, patterns in (
+        (
+            "past",
+            (
+                r"(?<!is )(?<!are )(?<!was )(?<!were )(?<!be )(?<!been )(?<!get )(?<!getting )(?<!got )"
+                r"(?<!am )(?<!'m )(?<!'re )\bused to\b",
+                r"\bat first\b(?! sight| glance)",
+                r"\bdid (?:\S+ ){1,3}use to\b",
+                r"\b(?:originally|initially|previously|formerly|back then|back when)\b",
+                rf"\b{_STATE}\b.{{0,80}}\b(?:before|prior to|vor(?!her)|bevor|avant|antes)\b",
+                rf"\b(?:was|were|had|did|\w{{3,}}ed)\b(?!.{{0,80}}\b(?:do|happen)\b).{{0,80}}\bbefore\b(?!{_TIME_AFTER})",
+                rf"\b{_OWNER} earlier \w|\bearlier\W*$|\bin the past\W*$|\bat the beginning\b(?! of)",
+                r"\b(?:ursprünglich|früher|zuerst|zunächst|anfangs|vorher|damals)\b",
+                r"\b(?:à l'origine|autrefois|auparavant|au début|initialement|précédemment|à l'époque)(?!\w)",
+                r"\b(?:originalmente|inicialmente|al principio|antiguamente|previamente|en aquel entonces)\b"
+                r"|\bsolía",
+                r"最初|以前|昔|元々|原来|当初",
+            ),
+        ),
+        (
+            "current",
+            (
+                r"(?<!from )(?<!until )(?<!by )\bnow\b(?! and then)",
+                r"\b(?:nowadays|currently|newest|presently|these days|still|at the moment|at present)\b",
+                r"\b(?:as of|today's)\b",
+                r"(?<!at the )\blatest\b",
+                r"\bmost (?:recent|current|up[ -]to[ -]date)\b|\bup[ -]to[ -]date\b|\bcurrent \w",
+                r"\b(?:jetzt|derzeit|momentan|aktuell\w*|zurzeit|heutzutage|gegenwärtig|immer noch"
+                r"|noch immer|im moment|neue?ste[nrsm]?)\b",
+                r"\b(?:maintenant|actuellement|en ce moment|actuel(?:le)?s?|plus récente?s?)\b|\bà présent\b",
+                r"\b(?:ahora|actualmente|todavía|aún|en este momento|más recientes?)\b"
+                r"|\b(?:mi|tu|su|el|la|los|las) \w+ actual(?:es)?\b",
+                r"現在|今は|最新|目前|现在",
+            ),
+        ),
+        (
+            "past",
+            (
+                r"(?<!name )(?<!safety )\bfirst\b(?![ -](?:names?|aid|class|floor|lady|person|place|prize"
+                r"|responders?|language|grade|degree|hand|half|quarter|weekend|week|month|of|thing|\d+|two|three"
+                r"|four|five|ten)\b|-)",
+                rf"\b{_OWNER} old (?!man|woman|friend|people|lady|town|school|age)\w",
+                r"\bformer\b|\b(?:previous|prior) (?!day|night|week|month|quarter|year|\d|two|three|few)\w",
+                r"(?<!middle )\b(?:initial|original)\b",
+                rf"\b{_OWNER} (?:alte[nrsm]?|erste[nrsm]?(?! hilfe)|premi(?:er|ère)|primer[oa]?)\b",
+                r"\b(?:ehemalig\w*|vorherige\w*|précédente?s?|anterior(?:es)?|antigu[oa]s?|ancien(?:ne)?s?)\b",
+            ),
+        ),
+    )
+)
+
+
+def tense_of(text: str) -> str:
+    """Return `past` or `current` if the text asks for an earlier or for the present state, or nothing."""
+    text = normalize("NFC", text[:_MAX_LENGTH]).lower().replace("\n", " ").replace("’", "'")
+    if _STARTS.isdisjoint(word[:4] for word in _WORD.findall(text)) and not _IDEOGRAPH.search(text):
+        return ""
+    return next((tense for tense, pattern in _PATTERNS if pattern.search(text)), "")
+
+
+class SpeakerNames(Sequence[str]):
+    """The speakers of a scope by number, with an index of the words of their names.
+
+    A removed speaker leaves an empty name, so that the numbers of others stay. Queries may be looked up
+    while one thread adds and removes names.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._by_part: dict[str, list[int]] = {}
+        self._by_first: dict[str, list[int]] = {}
+        self._firsts: list[str] = []
+        """The first words of all names, sorted."""
+        self._unspaced: list[int] = []
+        for name in names:
+            self.add(name)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        return self._names[at]
+
+    def add(self, name: str) -> int:
+        """Return the number of a speaker, adding a new one."""
+        known = self._numbers.get(name)
+        if known is not None:
+            return known
+        number = self._numbers[name] = len(self._names)
+        self._names.append(name)
+        parts = _name_parts(name)
+        for part in {*parts}:
+            self._by_part.setdefault(part, []).append(number)
+        if parts:
+            if parts[0] not in self._by_first:
+                insort(self._firsts, parts[0])
+            self._by_first.setdefault(parts[0], []).append(number)
+            if is_unspaced(parts[0][0]):
+                self._unspaced.append(number)
+        return number
+
+    def remove(self, number: int) -> None:
+        """Remove a speaker, if there is one with this number."""
+        self._numbers.pop(self._names[number], None)
+        self._names[number] = ""
+
+    def named_in(self, text: str) -> list[int]:
+        """Return the numbers of the speakers that a text may name.
+
+        A speaker whose whole name is given comes before others who share a part of it: beside many others,
+        "Ann" is Ann, and not Ann Lee and Ann Berg as well.
+        """
+        folded = _fold(text)
+        words = {*_NAME.findall(folded)}
+        found = {number for number in self._present(self._unspaced) if self._parts(number)[0] in folded}
+        for word in words:
+            same = self._present(self._by_part.get(word, ()))
+            matches = same or [
+                number for first in self._longer(word) for number in self._present(self._by_first[first])
+            ]
+            given = words if same else words | {*self._longer(word)}
+            whole = [number for number in matches if given.issuperset(self._parts(number))]
+            longest = max((len(self._parts(number)) for number in whole), default=0)
+            found.update(number for number in whole if len(self._parts(number)) == longest)
+            found.update(() if whole else matches)
+        return sorted(found)
+
+    def _parts(self, number: int) -> tuple[str, ...]:
+        return _name_parts(self._names[number])
+
+    def _present(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if self._names[number]]
+
+    def _longer(self, word: str) -> list[str]:
+        """Return the first names that a word may be a short form of."""
+        if len(word) < _MIN_SHORT_NAME:
+            return []
+        start = bisect_left(self._firsts, word)
+        return [*takewhile(lambda first: first.startswith(word), islice(self._firsts, start, None))]

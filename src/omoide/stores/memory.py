@@ -34,13 +34,14 @@ from omoide.stores.records import (
     ReindexResult,
     Stats,
     Version,
+    check_arguments,
     index_entries,
     index_entry,
     model_key,
     text_of,
 )
 from omoide.stores.reindex import LAST_BATCH, ProgressCallback, ReindexClaim
-from omoide.stores.semantics import INVALIDATED_BY, StaleTransition, StoreSettings, check_arguments
+from omoide.stores.semantics import INVALIDATED_BY, StaleTransition, StoreSettings
 from omoide.stores.state import (
     DocumentKey,
     EntryKey,

@@ -22,12 +22,11 @@ from omoide.core.entry import (
 )
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
-from omoide.retrieval.queries import ParsedQuery, parse_query
-from omoide.retrieval.speakers import SpeakerNames
+from omoide.retrieval.queries import ParsedQuery, SpeakerNames, parse_query
 from omoide.retrieval.text import TokenCounter
 from omoide.stores import semantics
 from omoide.stores.records import embed_texts, text_of
-from omoide.stores.reranking import rerank
+from omoide.stores.reranker import rerank
 from omoide.stores.semantics import StoreSettings
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def _calibration_of(embedder: Embedder | None) -> Calibration | None:
 
 def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> RankedHits:
     """Score the candidates and build the hits with their explanations."""
-    from omoide.retrieval import relevance, succession
+    from omoide.retrieval import relevance
     from omoide.retrieval.ranking import ScoreTable, score
 
     query, pool = candidates.query, candidates.pool
@@ -214,7 +213,7 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
     scored = ScoreTable.best_of(
         [score(one.query, pool, vector=one.vector, mask=candidates.allowed) for one in readings]
     )
-    compared = _top_rows(scored, candidates, max(limit, succession.MAX_ROWS))
+    compared = _top_rows(scored, candidates, max(limit, relevance.MAX_ROWS))
     likelihood = relevance.estimate(
         [(one.query, one.vector) for one in readings],
         pool,
@@ -222,7 +221,7 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
         calibration,
         floor=DEFAULT_MIN_RELEVANCE,
     )
-    order, newer = succession.arrange(
+    order, newer = relevance.arrange(
         query.query, pool, compared, scored.total[compared], likelihood, calibration
     )
     chosen = order[:limit]

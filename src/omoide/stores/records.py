@@ -3,14 +3,16 @@
 A cursor encodes the position of the last entry of a page; clients treat it as opaque.
 
 An entry is stored as a JSON object of the fields that differ from their defaults. Decoding skips validation,
-because only validated entries are written: that is what makes listing fast. Staleness is not part of the
+because only validated entries are written: that is what makes listing fast. Arguments of operations are
+checked before anything is read or written. Staleness is not part of the
 bytes; it follows from the entry's dependencies and lies in its own column.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
@@ -18,9 +20,31 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.codec import Frozen, MapField, TextsField
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Filter, MessageRef, Scope, check_positive
-from omoide.core.frozen import EMPTY_MAP, freeze, thaw
-from omoide.core.value import Count, Id, Millis, Moment, Name, Record, Value, set_field, shallow_copy
+from omoide.core.entry import (
+    DEFAULT_NAMESPACE,
+    Entry,
+    Evidence,
+    Filter,
+    MessageRef,
+    RecallRequest,
+    Scope,
+    WriteRequest,
+    check_positive,
+)
+from omoide.core.frozen import EMPTY_MAP, check_str, freeze, thaw
+from omoide.core.value import (
+    Count,
+    Id,
+    Millis,
+    Moment,
+    Name,
+    Record,
+    Value,
+    check_count,
+    check_instance,
+    set_field,
+    shallow_copy,
+)
 from omoide.embedders import Embedder, Embedding
 from omoide.errors import EmbedderFailed, Invalid, WrongType
 from omoide.retrieval import text
@@ -458,3 +482,92 @@ def _content_tokens(vectors: Embedding) -> Any:
 
 def _float32(vector: Any) -> bytes:
     return bytes(vector.astype("<f4", copy=False).tobytes())
+
+
+# Arguments of operations
+
+
+MAX_TTL_MS = 100 * 366 * 86_400_000
+"""Longest time for which a lease can be claimed."""
+
+Check = Callable[[Any, str], Any]
+
+
+def _check_list(value: object, field: str, *, check: Check | None = None) -> None:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise WrongType(field, "a list", value)
+    if check is not None:
+        if not isinstance(value, (list, tuple)):
+            raise WrongType(field, "a list", value)
+        for at, item in enumerate(value):
+            check(item, f"{field}[{at}]")
+
+
+def _check_optional(value: object, field: str, *, check: Check) -> None:
+    if value is not None:
+        check(value, field)
+
+
+def _check_access(value: object, field: str) -> None:
+    if not isinstance(value, Mapping):
+        raise WrongType(field, "a mapping from ids to Access", value)
+    for id, access in value.items():
+        ids.check(id, field)
+        check_instance(access, f"{field}[{id!r}]", kind=Access)
+
+
+def _instance_check(kind: type) -> Check:
+    return partial(check_instance, kind=kind)
+
+
+def _check_ttl(value: object, field: str) -> None:
+    check_positive(value, field)
+    if isinstance(value, int) and value > MAX_TTL_MS:
+        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, which is a century")
+
+
+_PARAMETER_CHECKS: dict[str, Check] = {
+    "scope": _instance_check(Scope),
+    "id": ids.check,
+    "kind": ids.check,
+    "owner": ids.check,
+    "namespace": ids.check,
+    "link": _instance_check(Link),
+    "query": _instance_check(Query),
+    "document": _instance_check(Document),
+    "requests": partial(_check_list, check=_instance_check(WriteRequest)),
+    "ids": partial(_check_list, check=ids.check),
+    "entries": _check_list,
+    "by": partial(_check_optional, check=ids.check),
+    "reason": partial(_check_optional, check=check_str),
+    "relation": partial(_check_optional, check=check_str),
+    "as_of": partial(_check_optional, check=clock.check),
+    "used_since": partial(_check_optional, check=clock.check),
+    "access": _check_access,
+    "after": check_count,
+    "limit": check_positive,
+    "ttl_ms": _check_ttl,
+}
+_ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
+    **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
+    "write_request": ("request", _instance_check(WriteRequest)),
+    "recall_request": ("request", _instance_check(RecallRequest)),
+    "optional_id": ("id", partial(_check_optional, check=ids.check)),
+    "after_id": ("after", partial(_check_optional, check=ids.check)),
+    "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
+    "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),
+}
+
+
+def check_arguments(**arguments: object) -> None:
+    """Check the arguments of a store operation before it changes anything.
+
+    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what
+    they accept under one name.
+
+    Raises:
+        Invalid: An argument has the wrong type or value; the message names the parameter.
+    """
+    for name, value in arguments.items():
+        field, check = _ARGUMENT_CHECKS[name]
+        check(value, field)

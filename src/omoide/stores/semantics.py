@@ -1,7 +1,6 @@
 """Define what the operations of a store mean, as pure functions.
 
-Every store takes these decisions in the same way, from what is stored and what is requested. Arguments are
-checked before an operation begins, so that bad input is refused alike everywhere and changes nothing.
+Every store takes these decisions in the same way, from what is stored and what is requested.
 
 As in a truth maintenance system, an entry is *out* if it is superseded, invalidated or stale. It is *stale*
 if it is invalidated, or if something it depends on is out or was erased. In a cycle of dependencies only
@@ -11,38 +10,35 @@ those entries are stale from which evidence leads to something that is out for a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from omoide import clock, ids
+from omoide import ids
 from omoide.core import codec
 from omoide.core.entry import (
     DELETED,
     ROOT_TYPE,
     Entry,
     Filter,
-    RecallRequest,
     Scope,
     WriteRequest,
     WriteResult,
     check_positive,
     with_subtypes,
 )
-from omoide.core.frozen import check_str, freeze_map
-from omoide.core.value import check_choice, check_count, check_instance, check_number, set_field, shallow_copy
+from omoide.core.frozen import freeze_map
+from omoide.core.value import check_choice, check_instance, check_number, set_field, shallow_copy
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores.records import Access, Document, Link, Query
+from omoide.stores.records import Access, Link
 from omoide.stores.redaction import Guard
-from omoide.stores.reranking import DEFAULT_RERANK_DEPTH, check_reranker
+from omoide.stores.reranker import DEFAULT_RERANK_DEPTH, check_reranker
 
 MAX_CONTENT = 1 << 20
 KEY_LIFETIME_MS = 7 * 24 * 3_600_000
-MAX_TTL_MS = 100 * 366 * 86_400_000
-"""Longest time for which a lease can be claimed."""
 
 SUPERSEDED, LIVE, STALE, SUPERSEDED_AND_STALE = 0, 1, 2, 3
 """Status of an entry, as stored in the column `live`."""
@@ -54,8 +50,6 @@ THREAD_KIND = "thread"
 """Kind of the documents that store transcripts, by thread id."""
 
 MISSING_PREMISE_REASON = "left behind where what rests on it comes from"
-
-Check = Callable[[Any, str], Any]
 
 _SUPERSEDED_NOTICE = "the entry is superseded: restore it to have it recalled"
 _STALE_NOTICE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
@@ -126,86 +120,6 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
                 entry = entry.replace(superseded_reason=reason)
         check_size(entry, self.max_content)
         return request if entry is request.entry else request.replace(entry=entry)
-
-
-def _check_list(value: object, field: str, *, check: Check | None = None) -> None:
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise WrongType(field, "a list", value)
-    if check is not None:
-        if not isinstance(value, (list, tuple)):
-            raise WrongType(field, "a list", value)
-        for at, item in enumerate(value):
-            check(item, f"{field}[{at}]")
-
-
-def _check_optional(value: object, field: str, *, check: Check) -> None:
-    if value is not None:
-        check(value, field)
-
-
-def _check_access(value: object, field: str) -> None:
-    if not isinstance(value, Mapping):
-        raise WrongType(field, "a mapping from ids to Access", value)
-    for id, access in value.items():
-        ids.check(id, field)
-        check_instance(access, f"{field}[{id!r}]", kind=Access)
-
-
-def _instance_check(kind: type) -> Check:
-    return partial(check_instance, kind=kind)
-
-
-def _check_ttl(value: object, field: str) -> None:
-    check_positive(value, field)
-    if isinstance(value, int) and value > MAX_TTL_MS:
-        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, which is a century")
-
-
-_PARAMETER_CHECKS: dict[str, Check] = {
-    "scope": _instance_check(Scope),
-    "id": ids.check,
-    "kind": ids.check,
-    "owner": ids.check,
-    "namespace": ids.check,
-    "link": _instance_check(Link),
-    "query": _instance_check(Query),
-    "document": _instance_check(Document),
-    "requests": partial(_check_list, check=_instance_check(WriteRequest)),
-    "ids": partial(_check_list, check=ids.check),
-    "entries": _check_list,
-    "by": partial(_check_optional, check=ids.check),
-    "reason": partial(_check_optional, check=check_str),
-    "relation": partial(_check_optional, check=check_str),
-    "as_of": partial(_check_optional, check=clock.check),
-    "used_since": partial(_check_optional, check=clock.check),
-    "access": _check_access,
-    "after": check_count,
-    "limit": check_positive,
-    "ttl_ms": _check_ttl,
-}
-_ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
-    **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
-    "write_request": ("request", _instance_check(WriteRequest)),
-    "recall_request": ("request", _instance_check(RecallRequest)),
-    "optional_id": ("id", partial(_check_optional, check=ids.check)),
-    "after_id": ("after", partial(_check_optional, check=ids.check)),
-    "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
-    "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),
-}
-
-
-def check_arguments(**arguments: object) -> None:
-    """Check the arguments of a store operation before it changes anything.
-
-    Keywords are those of the operations, or a name of `_ARGUMENT_CHECKS` where operations differ in what
-    they accept under one name.
-
-    Raises:
-        Invalid: An argument has the wrong type or value; the message names the parameter.
-    """
-    for name, value in arguments.items():
-        field, check = _ARGUMENT_CHECKS[name]
-        check(value, field)
 
 
 def replace_unchecked(entry: Entry, **fields: Any) -> Entry:

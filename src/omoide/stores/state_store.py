@@ -28,10 +28,11 @@ from omoide.stores.records import (
     Page,
     Query,
     Version,
+    check_arguments,
     index_entries,
     index_with_vector,
 )
-from omoide.stores.semantics import StoreSettings, check_arguments
+from omoide.stores.semantics import StoreSettings
 from omoide.stores.state import StateReader, StoreState
 
 T = TypeVar("T")

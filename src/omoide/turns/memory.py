@@ -309,26 +309,30 @@ async def capture_turn(
     check_non_empty(content, "content")
     # A capture that is repeated after a crash writes the same memory again, not a second one.
     id = capture_id(spec.id, session_id, request_id)
-    entry = Entry(
+    at = clock.now() if at is None else at
+    entry = _conversation_entry(id, scope, f"User: {input}\nAssistant: {content}", request_id, at)
+    entry = entry.replace(message=message, evidence=evidence)
+    request = WriteRequest(entry=entry, idempotency_key=id)
+    return await _write(store, request, "upsert_memory", session_id)
+
+
+def _conversation_entry(id: str, scope: Scope, content: str, request_id: str, at: int) -> Entry:
+    return Entry(
         id=id,
-        agent_id=spec.id,
+        agent_id=str(scope.agent_id),
         session_id=scope.session_id,
         project_id=scope.project_id,
         user_id=scope.user_id,
         namespace=scope.namespace,
-        content=f"User: {input}\nAssistant: {content}",
+        content=content,
         metadata={
             "class": "episodic",
             "kind": "conversation",
             "source": CAPTURE_SOURCE,
             "request_id": request_id,
         },
-        message=message,
-        evidence=evidence,
-        created_at=clock.now() if at is None else at,
+        created_at=at,
     )
-    request = WriteRequest(entry=entry, idempotency_key=id)
-    return await _write(store, request, "upsert_memory", session_id)
 
 
 def capture_id(agent_id: str, session_id: str | None, request_id: str) -> str:

@@ -224,7 +224,7 @@ def _check_links(server: RedisConnections, keys: NamespaceKeys) -> Iterator[str]
 # Reindex
 
 
-class Reindex:
+class RedisReindex:
     """A run that rebuilds the index data of all entries while the store is in use.
 
     New vectors are prepared beside those that serve. Once every entry of a namespace has them, one commit

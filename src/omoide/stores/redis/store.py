@@ -45,6 +45,7 @@ from omoide.stores.records import (
     Query,
     ReindexResult,
     Stats,
+    check_arguments,
     model_key,
     parse_model_key,
 )
@@ -55,7 +56,7 @@ from omoide.stores.redis.layout import DEFAULT_PREFIX, NamespaceKeys, partition_
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
 from omoide.stores.reindex import ProgressCallback, bound_notice, outdated_notice
-from omoide.stores.semantics import StoreSettings, check_arguments
+from omoide.stores.semantics import StoreSettings
 from omoide.stores.state_store import EmbedderGate, StateStore
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ class RedisStore(StateStore, ForkListener):
         chosen = self.embedder if embedder is None else choose(embedder)
         if self.settings.read_only:
             raise ReadOnly(self._server.name, "was opened to be read only", "open it without mode=ro")
-        run = maintenance.Reindex(self._transactions, self._store_key, chosen, progress)
+        run = maintenance.RedisReindex(self._transactions, self._store_key, chosen, progress)
         with run.claimed():
             run.prepare(self.known_namespaces())
             with self._embedder_gate.closed():  # what is written from now on has the new vectors

@@ -27,7 +27,7 @@ from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder, Embedding
 from omoide.embedders.vectors import bit_codes, mean_vector, to_bit_string, to_uint64_rows
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache, ScopeStatistics
-from omoide.retrieval.speakers import SpeakerNames
+from omoide.retrieval.queries import SpeakerNames
 from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder, words_only

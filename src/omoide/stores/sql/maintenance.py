@@ -156,7 +156,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
     )
 
 
-class Reindex:
+class SQLReindex:
     """A run that rebuilds the terms and vectors of all entries while the store is in use.
 
     New vectors are written beside the serving ones, in batches. Once every entry has them, they take over in

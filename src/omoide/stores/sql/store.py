@@ -36,11 +36,12 @@ from omoide.stores.records import (
     ReindexResult,
     Stats,
     Version,
+    check_arguments,
     index_entries,
     index_with_vector,
 )
 from omoide.stores.reindex import ProgressCallback, bound_notice, outdated_notice
-from omoide.stores.semantics import StoreSettings, check_arguments
+from omoide.stores.semantics import StoreSettings
 from omoide.stores.sql import maintenance, queries, rows, writes
 from omoide.stores.sql.database import AdvisoryLock, Database, SQLConnections
 from omoide.stores.sql.rows import VECTORS_LOCK, document_locks, entries_lock, namespace_locks
@@ -382,7 +383,7 @@ class SQLStore(ForkListener):
     def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
         """Rebuild terms and vectors of all entries while the store is in use."""
         chosen = self.embedder if embedder is None else choose(embedder)
-        result = maintenance.Reindex(self._db, chosen, progress, self._free_bytes).run()
+        result = maintenance.SQLReindex(self._db, chosen, progress, self._free_bytes).run()
         with self._source_lock:
             self.embedder, self._source = chosen, None
         return result

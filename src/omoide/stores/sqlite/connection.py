@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EROFS
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Condition, Lock, RLock, get_ident
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -261,6 +261,54 @@ _refused: set[FileId] = set()
 """Files to which this process inherited open connections through a fork."""
 
 
+class OperationGate:
+    """Counts running operations, and keeps new ones out during a fork."""
+
+    def __init__(self) -> None:
+        self._changed = Condition(Lock())
+        self._users: dict[int, int] = {}  # number of nested operations by thread
+        self._closed = False
+
+    def enter(self) -> int:
+        """Begin an operation; return the key for `leave`."""
+        thread = get_ident()
+        with self._changed:
+            # A thread that is inside an operation may nest another: the fork waits for both.
+            while self._closed and thread not in self._users:
+                self._changed.wait()
+            self._users[thread] = self._users.get(thread, 0) + 1
+        return thread
+
+    def leave(self, key: int) -> None:
+        """End an operation."""
+        with self._changed:
+            count = self._users.get(key, 0)
+            if count > 1:
+                self._users[key] = count - 1
+            else:
+                self._users.pop(key, None)
+                self._changed.notify_all()
+
+    def close(self, deadline: float) -> bool:
+        """Keep new operations out and wait for those of other threads; return True if none is left."""
+        thread = get_ident()
+        with self._changed:
+            self._closed = True
+            # The thread that forks cannot end its own operation here: waiting for it would never end.
+            while any(user != thread for user in self._users):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    break
+                self._changed.wait(remaining)
+            return not self._users
+
+    def open(self) -> None:
+        """Let operations begin again."""
+        with self._changed:
+            self._closed = False
+            self._changed.notify_all()
+
+
 class SQLiteConnections(ForkListener):
     """The connections of a store to its file.
 
@@ -303,7 +351,8 @@ class SQLiteConnections(ForkListener):
             raise
 
     def _reset(self) -> None:
-        self._gate = forks.OperationGate()
+        self._process = os.getpid()
+        self._gate = OperationGate()
         self._lock = RLock()
         self._idle_lock = Lock()
         self._open: set[SQLiteConnection] = set()
@@ -377,7 +426,7 @@ class SQLiteConnections(ForkListener):
 
     def close(self) -> None:
         """Close all connections."""
-        forks.check_process()
+        self._check_process()
         self.closed = True
         key = self._gate.enter()
         try:
@@ -410,9 +459,13 @@ class SQLiteConnections(ForkListener):
             _refused.add(self._file)
         self._reset()
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:  # C code forked, so that no listener was called
+            forks.check_process()
+
     def _check_inherited(self, db: SQLiteConnection) -> None:
         """Raise `Forked` in a child that was forked inside a transaction."""
-        forks.check_process()
+        self._check_process()
         if db not in self._open:
             raise self._forked()
 
@@ -482,7 +535,7 @@ class SQLiteConnections(ForkListener):
         db.close()
 
     def _check_open(self) -> None:
-        forks.check_process()
+        self._check_process()
         if self.closed:
             raise Closed(self.name, "is closed", "open it again")
 
