@@ -34,6 +34,7 @@ from omoide.stores.sqlite.store import SQLiteStore
 
 FILES = {"minilm": "all-MiniLM-L6-v2-int8-1", "static": "wordllama-256"}
 OLD, NEW = HashEmbedder(64), HashEmbedder(32)
+OUTDATED_TERMS = "the terms of all entries are those of another version: reindex"
 COUNT = 520  # more than two batches
 
 
@@ -103,7 +104,7 @@ def test_a_file_of_an_earlier_encoder_is_recalled_by_words(earlier_file: Path) -
     (notice,) = result.notices
     assert f"vectors of {FILES[earlier_file.stem]!r}, not of {LOCAL_ENCODER!r}" in notice
     assert f"run: omoide reindex --store {quote(str(earlier_file))}" in notice
-    assert store.check() == []
+    assert store.check() == [OUTDATED_TERMS]
     store.close()
 
 
@@ -119,7 +120,7 @@ def test_what_is_written_to_it_has_no_vector_until_it_is_reindexed(earlier_file:
     assert rows_of(earlier_file, "SELECT count(*) FROM vectors") == [(before[0][0] - 1,)]
     with pytest.raises(Invalid, match="reindex the store"):
         store.write_with_vector(write_request("Note nine.", id="nine"), [1.0] * 384)
-    assert store.check() == []
+    assert store.check() == [OUTDATED_TERMS]
     store.close()
 
 

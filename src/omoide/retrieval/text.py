@@ -271,7 +271,8 @@ def _identifier_terms(run: str) -> list[str]:
             found += [term for part in parts if len(part) > 1 and (term := term_of(part.lower()))]
         # The whole, however its parts are joined: get_user_name is getUserName.
         whole = re.sub(r"[^\w]|_", "", normalize_text(piece))[:_MAX_WORD_LENGTH]
-        found.append(term_of(whole))
+        if term := term_of(whole):  # "oF" is a stop word
+            found.append(term)
     return found
 
 

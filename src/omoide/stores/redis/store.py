@@ -155,12 +155,12 @@ class RedisStore(StateStore, ForkListener):
         )
         self._transactions.model = model_key(self.embedder)
         self._is_index_current = self._check_index()
-        if not self._is_index_current:
-            _log.warning("%s: %s", self._server.name, outdated_notice(self._transactions.place))
         bound_to = stored_embedder(self._server, self._prefix, other_than=self._transactions.model)
         if self.embedder is not None and bound_to is not None:
             notice = bound_notice(self._transactions.place, bound_to, self.embedder)
             _log.warning("%s: %s", self._server.name, notice)
+        elif not self._is_index_current:
+            _log.warning("%s: %s", self._server.name, outdated_notice(self._transactions.place))
 
     def _check_index(self) -> bool:
         """Return True if the stored terms are those of this version of Omoide."""

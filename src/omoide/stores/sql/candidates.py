@@ -173,7 +173,7 @@ class SQLCandidateSource:
                 notices.append(bound_notice(self._connections.name, other.name, self._embedder))
         if not self._is_index_current:
             self._is_index_current = maintenance.is_index_current(db)
-            if not self._is_index_current:
+            if not self._is_index_current and not notices:  # one remedy is enough: it is the same
                 notices.append(outdated_notice(self._connections.name))
         return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, tuple(notices))
 

@@ -140,7 +140,7 @@ class SQLStore(ForkListener):
             is_current = maintenance.is_index_current(db)
         if other is not None and self.embedder is not None:
             _log.warning("%s: %s", self._db.name, bound_notice(self._db.name, other.name, self.embedder))
-        if not is_current:
+        elif not is_current:
             _log.warning("%s: %s", self._db.name, outdated_notice(self._db.name))
 
     # Writing
