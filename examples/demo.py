@@ -1,6 +1,6 @@
 """A tour of Omoide.
 
-A developer and her agent talk on Monday. The agent keeps a preference, a decision and what it rests on; a
+A developer and her agent talk on Monday. The agent keeps a preference, a decision and what it depends on; a
 correction comes; then its program is killed in the middle of an answer. Another process goes on where it
 stopped. On Tuesday a new session knows what Monday's learned, and says why: what was remembered, promoted,
 superseded and recalled, and the exact prompt that a model is sent.
@@ -110,7 +110,7 @@ async def talk(session: Session, *lines: str) -> None:
 
 
 async def monday(store: Store) -> Promotion:
-    """A preference, a fact and a decision that rests on it."""
+    """A preference, a fact and a decision that depends on it."""
     heading("Monday: what is said, and what the agent makes of it")
     async with opened(store, "monday", model=model) as session:
         await talk(session, "I prefer to be called Alex.", "We run on Postgres 14.")
@@ -130,7 +130,7 @@ async def monday(store: Store) -> Promotion:
 
 
 async def corrected(store: Store) -> dict[str, str]:
-    """The fact was wrong: it is replaced, and what rests on it no longer counts."""
+    """The fact was wrong: it is replaced, and what depends on it no longer counts."""
     heading("Monday, later: a correction")
     async with opened(store, "monday", model=model) as session:
         await talk(session, "I was wrong: we moved from Postgres to SQLite last week.")

@@ -1,8 +1,8 @@
 """Decisions with provenance, staleness and contradictions.
 
-A shop's agent keeps a fact, a decision that rests on it and a task that rests on that, and relates a bug to
-its cause. Then the fact turns out to be old: what rests on it stops counting by itself, and says why. The
-same memories are asked in SPARQL, and leave for a file from which another store takes them over.
+A shop's agent keeps a fact, a decision that depends on it and a task that depends on the decision, and relates
+a bug to its cause. Then the fact is superseded: what depends on it becomes stale by itself, with the reason.
+The same memories are queried in SPARQL, and exported to a file that another store imports.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def main() -> dict[str, Any]:
 
 
 async def on_the_laptop(url: str) -> dict[str, Any]:
-    """One file, one process: an agent lends a book, remembers who reads what, and is put to rest."""
+    """One file, one process: an agent lends a book, remembers who reads what, and is hibernated."""
     async with open_store(url, embedder="none") as store:
         await omoide.remember(store, "Ada reads whatever is about engines.", READERS, type="fact")
         async with Runtime(store=store) as runtime:
@@ -76,7 +76,7 @@ async def on_the_laptop(url: str) -> dict[str, Any]:
 
 
 async def to_the_server(laptop: str, server: str) -> dict[str, Any]:
-    """Copy everything: what is remembered, and the agent at rest."""
+    """Copy everything: what is remembered, and the stored agent."""
     async with open_store(laptop, embedder="none") as one, open_store(server, embedder="none") as other:
         done = await copy(one, other)
     return {"copied": f"{done.memories} of memories, {done.documents} of documents"}

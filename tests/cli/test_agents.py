@@ -106,6 +106,6 @@ def test_what_is_not_there_is_named(omoide: Run) -> None:
     """An agent, also one of another namespace, and a space have code 1."""
     for command in ("spaces", "identity"):
         for id in ("nobody", "eve"):
-            assert f"agent at rest '{id}' does not exist" in omoide(command, id, code=1).stderr
+            assert f"stored agent '{id}' does not exist" in omoide(command, id, code=1).stderr
     told = omoide("spaces", "ada", "dreams", code=1).stderr
     assert told == "omoide: space 'dreams' does not exist; agent 'ada' has: notes, tasks, world\n"

@@ -19,7 +19,7 @@ def test_erasing_asks_first(omoide: Run, answer: Answer) -> None:
     """Without `--yes` the memories are shown and a question is asked; anything but yes changes nothing."""
     declined = omoide("erase", "m1", input="n\n", code=1)
     assert "Memory number 1." in declined.stderr
-    assert "Remove them for good?" in declined.stderr
+    assert "Erase them permanently?" in declined.stderr
     omoide("erase", "m1", input="", code=1)
     assert len(answer("list")["entries"]) == 3
     assert omoide("erase", "m1", input="y\n").stdout == "m1  erased, in 1 version\n"

@@ -113,7 +113,9 @@ def test_doctor_finds_another_embedder(answer: Answer, omoide: Run, home: Path) 
         store.sync.reindex(HashEmbedder(8))
     checks = {check["name"]: check for check in answer("doctor", "--embedder", "local", code=1)["checks"]}
     assert checks["embedder"]["state"] == "problem"
-    assert "vectors of hash-8, not of omoide-encoder-1; omoide reindex --store" in checks["embedder"]["told"]
+    assert (
+        "vectors of hash-8, not of omoide-encoder-1; omoide reindex --store" in checks["embedder"]["detail"]
+    )
     recalled = answer("recall", "number two", "--embedder", "auto")
     assert "omoide reindex --store" in recalled["notices"][0]
     done = answer("reindex", "--embedder", "auto")
@@ -140,7 +142,7 @@ def test_doctor_checks_the_store(answer: Answer, omoide: Run) -> None:
     checks = {check["name"]: check for check in answer("doctor")["checks"]}
     assert {"file", "file system", "space", "version", "embedder", "entries", "integrity"} <= set(checks)
     assert {check["state"] for check in checks.values()} <= {"ok", "note"}
-    assert "3 in use" in checks["entries"]["told"]
+    assert "3 in use" in checks["entries"]["detail"]
     assert "ok       integrity: everything agrees" in omoide("doctor").stdout
 
 

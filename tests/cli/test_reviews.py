@@ -62,9 +62,7 @@ def test_pruning_shows_first_and_changes_nothing(omoide: Run, answer: Answer) ->
     """What would go is shown with its reasons, and with what rests on it."""
     before = answer("list", "--stale", "--forgotten")
     shown = omoide("prune", "--max-confidence", "0.5", "--max-access", "0")
-    assert shown.stdout == (
-        "guess\thypothesis\tconfidence 0.2, used 0 times; step no longer holds then\tA guess.\n"
-    )
+    assert shown.stdout == ("guess\thypothesis\tconfidence 0.2, used 0 times; step becomes stale\tA guess.\n")
     assert shown.stderr == "1 memory would go; 2 stay, 1 protected.\n--apply forgets them.\n"
     assert answer("list", "--stale", "--forgotten") == before
     report = answer("prune", "--max-confidence", "0.5")

@@ -229,7 +229,7 @@ def test_what_expired_long_ago_costs_recall_nothing(store: Any, server: Any, tmp
         ("all:*", None, "recall looks at"),
         ("past", None, "version is missing"),
         ("same", None, "by what it says"),
-        ("on:a", None, "rests on"),
+        ("on:a", None, "dependencies differ"),
         ("ends:b", None, "an end"),
     ],
 )

@@ -98,10 +98,10 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: InspectedServer,
         await card.get_by_role("button", name="Restore").click()
         await card.get_by_role("button", name="Forget").wait_for()
         await card.get_by_role("button", name="Erase").click()
-        await page.get_by_role("button", name="Leave it").click()
+        await page.get_by_role("button", name="Cancel").click()
         assert await card.count() == 1
         await card.get_by_role("button", name="Erase").click()
-        await page.get_by_role("button", name="Erase for good").click()
+        await page.get_by_role("button", name="Erase permanently").click()
         await card.wait_for(state="detached")
     entries = await place.store.list_entries(place.sessions.scope)
     assert id not in {entry.id for entry in entries}
@@ -112,7 +112,7 @@ async def test_what_a_memory_rests_on_is_drawn(place: InspectedServer, browser: 
     async with sign_in(browser, place) as page:
         await open_page(page, place, "graph", f"?id={place.decision}")
         await page.get_by_text(
-            "Carts are JSON columns. — rests on → The shop runs on Postgres 14."
+            "Carts are JSON columns. — depends on → The shop runs on Postgres 14."
         ).wait_for()
         await page.locator("svg a").first.click()
         await page.locator(".card", has_text="The shop runs on Postgres 14.").wait_for()

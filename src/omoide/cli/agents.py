@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 
 @command("agents", "omoide agents", "omoide agents --namespace team --json")
 def agents_command(ctx: CommandContext) -> int:
-    """List the agents that a runtime put to rest in the namespace."""
+    """List the stored agents of the namespace."""
     from omoide.service import agents
 
     with ctx.open_store() as store:
@@ -103,7 +103,7 @@ def identity_command(ctx: CommandContext, id: str) -> None:
 def who_can_command(
     ctx: CommandContext, action: str | None, tags: tuple[str, ...], limits: tuple[str, ...]
 ) -> int:
-    """Show which agents at rest can do ACTION, the most experienced first, and why."""
+    """Show which stored agents can do ACTION, the most experienced first, and why."""
     from omoide.service import agents
 
     needed = parse_limits(limits)

@@ -72,7 +72,7 @@ def agent_options(function: Any) -> Any:
             type=click.Choice(("agent", "session")),
             help="Whose memory: the agent's or the session's.",
         ),
-        click.option("--instructions", metavar="TEXT", help="What the agent is told."),
+        click.option("--instructions", metavar="TEXT", help="Instructions for the agent."),
         click.option(
             "--base-url", metavar="URL", help="Where the model is reached, if not where it usually is."
         ),

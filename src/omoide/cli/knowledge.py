@@ -97,8 +97,8 @@ def relate_command(
 ) -> None:
     """Say that SOURCE is related to TARGET.
 
-    derived_from: it rests on it, and no longer holds when that does not. superseded_by, supersedes: one
-    replaces the other. All others only say how memories hang together; a wrong RELATION names them.
+    derived_from: SOURCE depends on TARGET, and is stale when TARGET is superseded or stale. superseded_by,
+    supersedes: one replaces the other. All others only relate memories; a wrong RELATION names them.
     """
     from omoide.longterm.relations import relate
 
@@ -157,7 +157,7 @@ def _restore_superseded(store: AsyncStore, old: str, new: str, scope: Scope) -> 
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="Of each at most.")
 @click.option("--soon", default="7d", show_default=True, metavar="WHEN", help="What expires until then.")
 def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
-    """Show what contradicts, what no longer holds and why, what is not known, and what soon expires.
+    """Show contradictions, stale memories with the reason, gaps, and what expires soon.
 
     Nothing is changed.
     """
@@ -177,7 +177,7 @@ def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
 def conflicts_command(ctx: CommandContext, limit: int) -> int:
     """Show which memories cannot be true together, oldest first.
 
-    Those that somebody related by `contradicts`, and those that give one key two values. Where there are
+    Those that are related by `contradicts`, and those that give one key two values. Where there are
     none, the code is 1.
     """
     from omoide.longterm.conflicts import find_conflicts
@@ -207,7 +207,7 @@ def _conflict_row(pair: Disagreement) -> tuple[str, ...]:
 )
 @click.option("--older-than", metavar="WHEN", help="From before then: 90d, or a date.")
 @click.option("--max-confidence", type=float, metavar="X", help="No surer than this, from 0 to 1.")
-@click.option("--max-access", type=COUNT, metavar="N", help="Used by agents no more often.")
+@click.option("--max-access", type=COUNT, metavar="N", help="Used by agents at most N times.")
 @types_option
 @click.option("--limit", type=COUNT, default=1_000, show_default=True, metavar="N", help="At most so many.")
 @apply_options
@@ -283,5 +283,5 @@ def _print_prune_report(report: PruneReport) -> None:
 
 
 def _prune_reason(candidate: PruneCandidate) -> str:
-    dependents = [f"{', '.join(candidate.supports)} no longer holds then"] if candidate.supports else []
+    dependents = [f"{', '.join(candidate.supports)} becomes stale"] if candidate.supports else []
     return "; ".join([", ".join(candidate.reasons), *dependents])

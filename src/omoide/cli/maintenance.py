@@ -76,7 +76,7 @@ def doctor_command(ctx: CommandContext) -> int:
         for finding in findings:
             click.echo(f"{finding.state:<8} {finding.name}: {sanitize(finding.detail)}")
 
-    checks = [{"name": check.name, "state": check.state, "told": check.detail} for check in findings]
+    checks = [{"name": check.name, "state": check.state, "detail": check.detail} for check in findings]
     ctx.print_result({"ok": ok, "settings": settings, "checks": checks}, show)
     return OK if ok else NOT_FOUND
 

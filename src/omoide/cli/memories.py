@@ -62,7 +62,7 @@ _MAX_LISTED = 20
 def erase_command(
     ctx: CommandContext, ids: tuple[str, ...], everything: bool, reason: str | None, dry_run: bool, yes: bool
 ) -> None:
-    """Remove memories for good, with all that came of them.
+    """Erase memories permanently, with everything derived from them.
 
     Versions, vectors, links and index terms go; only the id, the time and the reason are kept. What
     `omoide forget` does can be undone, this cannot.
@@ -80,7 +80,7 @@ def erase_command(
             return
         if not yes:
             _print_entries(entries, ctx, err=True)
-            click.confirm("Remove them for good?", abort=True, err=True)
+            click.confirm("Erase them permanently?", abort=True, err=True)
         receipts, failure = _erase_each(store, unique or [None], ctx, reason)
     if receipts:
         answer = {"dry_run": False, "scope": ctx.scope, "receipts": receipts}
@@ -96,7 +96,7 @@ def scrub_command(ctx: CommandContext) -> int:
     """Clear what erased memories may have left in the files of the store.
 
     Erasing does so itself, unless another program reads just then; this does what was left to do. Where
-    somebody still reads, the code is 4.
+    another process still reads, the code is 4.
     """
     with ctx.open_store() as store:
         receipt = store.sync.scrub()
@@ -276,11 +276,11 @@ def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool, n
 
 @command("list", "omoide list --type decision --since 7d", "omoide list --json | jq -r '.entries[].content'")
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="At most so many.")
-@click.option("--cursor", help="Where the next page begins, as the page before told.")
+@click.option("--cursor", help="The cursor that the page before gave.")
 @filter_options
 @click.option("--forgotten", is_flag=True, help="With those that were forgotten or replaced.")
 @click.option("--expired", is_flag=True, help="With those that have expired.")
-@click.option("--stale", is_flag=True, help="With those that rest on something which no longer holds.")
+@click.option("--stale", is_flag=True, help="Include stale memories.")
 def list_command(
     ctx: CommandContext,
     limit: int,

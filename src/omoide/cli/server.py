@@ -82,7 +82,7 @@ _port_option = partial(
     metavar="CLIENT",
     is_flag=False,
     flag_value="claude-desktop",
-    help=f"Print what a client has to be told: {', '.join(clients.CLIENTS)}.",
+    help=f"Print the configuration of a client: {', '.join(clients.CLIENTS)}.",
 )
 def mcp_command(ctx: CommandContext, print_config: str | None, **options: Any) -> None:
     """Serve the memory to MCP clients: editors, assistants and agents.

@@ -64,7 +64,7 @@ def copy_command(
     """Copy everything from one store to another, as it is.
 
     Memories come with what was forgotten and why, links and figures of use, and with them sessions and
-    agents at rest. What is there already is left as it is, so doing it twice does no harm; where the other
+    stored agents. What is there already is left as it is, so doing it twice does no harm; where the other
     store has something else under an id, nothing is copied.
     """
     from omoide.service.transfer import check_namespaces, copy
@@ -205,7 +205,7 @@ def _file_format(file: Path, format: str | None, known: dict[str, str]) -> str:
         return format
     format_name = known.get(file.suffix.lower())
     if format_name is None:
-        problem, endings = f"cannot be told from {file.name!r}", ", ".join(known)
+        problem, endings = f"cannot be derived from {file.name!r}", ", ".join(known)
         raise Invalid("format", problem, f"end the name in one of {endings}, or pass --format")
     return format_name
 

@@ -69,7 +69,7 @@ def resolve_format(path: object = None, format: str | None = None) -> FileFormat
         return FORMATS[format]
     extension = PurePath(str(path)).suffix.lower() if path is not None else ""
     if extension not in _EXTENSIONS:
-        problem = f"cannot be told from {PurePath(str(path)).name!r}" if path is not None else "is missing"
+        problem = f"cannot be derived from {PurePath(str(path)).name!r}" if path is not None else "is missing"
         raise Invalid("format", problem, f"end the name in {', '.join(_EXTENSIONS)}, or pass format=")
     return _EXTENSIONS[extension]
 

@@ -593,7 +593,7 @@ class AgentServer:
             reply.set_exception(dropped)
         if self._hibernation is not None and not restarting:
             self._hibernation.set_exception(dropped)
-        # Every memory request gets an answer; an agent that ends for good could not read it.
+        # Every memory request gets an answer; an agent that is not restarted could not read it.
         if restarting:
             if self._provider_queues is not None:
                 self._provider_queues.abort(self, RESTARTED)

@@ -1,4 +1,4 @@
-"""Restart agents whose run ended, or remove them for good.
+"""Restart agents whose run ended, or remove them permanently.
 
 An agent is restarted as its options say, with the mailbox as it is. One that fails more than `max_restarts`
 times within `restart_seconds` is given up. It restarts from its last checkpoint if it was ever saved, else as
@@ -30,7 +30,7 @@ log = logging.getLogger("omoide.runtime")
 
 
 async def supervise(server: AgentServer, runtime: Runtime) -> None:
-    """Run an agent, and restart it as its options say, until it ends for good."""
+    """Run an agent, and restart it as its options say, until it ends and is not restarted."""
     exit = Exit("shutdown", requested=True)
     try:
         while True:

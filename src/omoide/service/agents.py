@@ -102,7 +102,7 @@ async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Ag
     """Load an agent with an empty definition, and the revision of its checkpoint."""
     saved = (await checkpoints.load(id)).checkpoint
     if saved is None:
-        raise NotFound("agent at rest", id, "see which there are")
+        raise NotFound("stored agent", id, "see which there are")
     try:
         agent = Agent(
             id=saved.id,

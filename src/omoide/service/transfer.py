@@ -151,7 +151,7 @@ class _FeedCollector:
 
 TOKEN_NAMESPACE = auth.TOKEN_SCOPE.namespace
 CONFLICT_REMEDY = "erase one of them, or copy into an empty store"
-DOCUMENTS_SKIPPED = "documents (sessions, agents at rest) were not copied: a store cannot keep or list them"
+DOCUMENTS_SKIPPED = "documents (sessions, stored agents) were not copied: a store cannot keep or list them"
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,10 +49,10 @@ INVALIDATED_BY = "invalidated_by"
 THREAD_KIND = "thread"
 """Kind of the documents that store transcripts, by thread id."""
 
-MISSING_PREMISE_REASON = "left behind where what rests on it comes from"
+MISSING_PREMISE_REASON = "not copied with what depends on it"
 
 _SUPERSEDED_NOTICE = "the entry is superseded: restore it to have it recalled"
-_STALE_NOTICE = "the entry is stale: it rests on something that no longer holds, and is not recalled"
+_STALE_NOTICE = "the entry is stale: it depends on something superseded or stale, and is not recalled"
 _EMPTY_RESULT = WriteResult(
     request=WriteRequest(entry=Entry(id="-", agent_id="-", content="-", created_at=0)),
     entry=Entry(id="-", agent_id="-", content="-", created_at=0),
@@ -381,7 +381,7 @@ def remaining_copies(notices: Sequence[str], documents: int) -> list[str]:
     """Describe what may still repeat erased content; at most twenty entries are named."""
     lines = [*notices[:20]]
     if len(notices) > len(lines):
-        lines.append(f"{len(notices) - len(lines)} more entries that rest on it")
+        lines.append(f"{len(notices) - len(lines)} more entries that depend on it")
     if documents:
         lines.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
     return lines
@@ -581,7 +581,7 @@ def missing_premises(entries: Sequence[Entry]) -> dict[str, Entry]:
     """
     imported = {entry.id for entry in entries}
     stale = [entry for entry in entries if entry.stale]
-    # What something rests on that counts did not stand in its way.
+    # A premise that is live makes nothing stale.
     live = {ref for entry in entries if not entry.stale for ref in premises(entry)}
     known = imported | live
     missing = {ref: dependent for dependent in stale for ref in premises(dependent) if ref not in known}

@@ -192,7 +192,7 @@ class StateStore(ABC):
         return self._run_write(lambda state: operations.remove_link(state, link, scope, now))
 
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, for good."""
+        """Erase an entry, or everything in a scope, permanently."""
         check_arguments(scope=scope, optional_id=id, reason=reason)
         now, reason = clock.now(), self.settings.guard_reason(reason)
         return self._run_write(

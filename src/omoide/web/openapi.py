@@ -151,7 +151,7 @@ SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
 OPENAPI_MEDIA_TYPE = "application/vnd.oai.openapi+json"
 JSON_MEDIA_TYPE = "application/json"
 _HEADERS = {
-    "If-Match": ("The revision that is expected, in quotes, as the ETag told it; else 412.", r'^"\d{1,15}"$'),
+    "If-Match": ("The revision that is expected, in quotes, as the ETag gave it; else 412.", r'^"\d{1,15}"$'),
     "Idempotency-Key": (
         "A repeated request with the same key counts once; kept for seven days.",
         r"^[!-~]+$",

@@ -112,7 +112,7 @@ RequiredTags = Annotated[
 Limits = Annotated[
     Mapping[str, Any], Meta(description='What has to be allowed for, such as {"max_tokens": 8000}.')
 ]
-Cursor = Annotated[str, Meta(description="Where the next page begins, as the page before told.")]
+Cursor = Annotated[str, Meta(description="The cursor that the page before gave.")]
 IncludeForgotten = Annotated[
     bool, Meta(description="With those that were forgotten, replaced, or no longer hold.")
 ]

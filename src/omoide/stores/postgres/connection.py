@@ -332,7 +332,7 @@ class PostgresConnections(ForkListener):
                 if committed is None or committed.statusmessage != "COMMIT":
                     db.owners.clear()  # one of them may just have been undone
                     raise map_error(error, self.name, committing=True) from error
-                # It is kept; only those who wait were not told at once.
+                # It is stored; only those who wait were not notified at once.
             if committed is not None and committed.statusmessage != "COMMIT":
                 raise StoreFailed(self.name, "undid what was to be kept", "try again; nothing was changed")
 

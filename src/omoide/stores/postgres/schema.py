@@ -189,7 +189,7 @@ def check_encoding(db: Database, name: str) -> None:
 
 def migrate(db: Database, schema: str, name: str) -> None:
     """Migrate the schema inside the caller's transaction."""
-    db.lock(MIGRATION_LOCK)  # whoever starts at the same time waits, and finds it done
+    db.lock(MIGRATION_LOCK)  # another process that starts at the same time waits, and finds it done
     old = version(db, schema)
     check_version(old, name)
     if old == 0:

@@ -337,7 +337,7 @@ def _check_advisory_locks(connections: PostgresConnections) -> None:
     if acquired:
         raise StoreFailed(
             connections.name,
-            "lets two hold an advisory lock, so that changes would not be told in the order of their commits",
+            "lets two clients hold one advisory lock, so that changes would not be reported in commit order",
             "use a server that keeps others from what is held",
         )
 

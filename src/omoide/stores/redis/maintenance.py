@@ -203,7 +203,7 @@ def _check_indexes(id: str, row: EntryRow, replies: list[Any], horizon: int) -> 
     if semantics.status_of(entry) == LIVE and not swept and None in live:
         yield f"entry {id!r}: it is not in the lists that recall looks at"
     if any(score is None or float(score) != 1 for score in dependencies):
-        yield f"entry {id!r}: what it rests on is not noted as it says"
+        yield f"entry {id!r}: its stored dependencies differ from its evidence"
 
 
 def _check_links(server: RedisConnections, keys: NamespaceKeys) -> Iterator[str]:

@@ -189,7 +189,7 @@ class RedisStore(StateStore, ForkListener):
             super().record_access(ids, scope)
 
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, for good."""
+        """Erase an entry, or everything in a scope, permanently."""
         receipt = super().erase(scope, id=id, reason=reason)
         return maintenance.with_pending_files(self._server, receipt)
 

@@ -100,7 +100,7 @@ def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob
             break
     cursor = db.execute("SELECT id FROM supports WHERE no=? AND present = 1", (no,))
     if {id for (id,) in cursor} != semantics.premises(entry):
-        problems.append(f"entry {entry.id!r}: what it rests on is not noted as it says")
+        problems.append(f"entry {entry.id!r}: its stored dependencies differ from its evidence")
     return problems
 
 

@@ -353,10 +353,10 @@ def claim_model(db: Database, embedder: Embedder | None) -> EmbeddingModel | Non
     if embedder is None or other_model(db, embedder) is not None:
         return None  # it stays so until the end of the transaction, which holds `VECTORS_LOCK`
     db.lock(MODELS_LOCK)
-    found = model_of(db, embedder)  # somebody may have been faster
+    found = model_of(db, embedder)  # another process may have been faster
     if found is not None:
         return found
-    if serving_model(db) is not None:  # whoever serves may be about to keep a first vector
+    if serving_model(db) is not None:  # the serving embedder may be about to store a first vector
         db.lock(VECTORS_LOCK._replace(shared=False))
     if db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone() is not None:
         return None

@@ -404,7 +404,7 @@ def _save_revision(db: Database, no: int, old: Entry, new: Entry, op: str, now: 
         rows.insert_postings(db, found.postings(owner, no))
     rows.log_change(db, new, no, op, now)
     changed = rows.propagate(db, new.namespace, {new.id: semantics.status_of(old) != semantics.LIVE}, now)
-    # It may rest on itself, through others.
+    # It may depend on itself, through others.
     if new.id not in changed:
         return new
     return semantics.replace_unchecked(new, stale=changed[new.id] >= semantics.STALE)

@@ -32,7 +32,7 @@ from omoide.stores.sqlite.connection import (
     map_errors,
 )
 
-_CHECKPOINT_TIMEOUT_MS = 300  # for readers; whoever reads longer leaves something for scrub()
+_CHECKPOINT_TIMEOUT_MS = 300  # for readers; one that reads longer leaves something for scrub()
 
 
 def integrity_errors(db: sqlite3.Connection, limit: int = 20) -> list[str]:
@@ -53,7 +53,7 @@ def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallb
     part = target.with_name(f"{target.name}.{ids.uuid7()[-8:]}.part")
     try:
         with connections.read_transaction() as db, map_errors(str(part)):
-            rows.last_seq(db)  # from now on one state is seen, whoever writes meanwhile
+            rows.last_seq(db)  # from now on one state is seen, whatever is written meanwhile
             _copy(db, part, progress)
         part.rename(target)
     except OSError as error:
@@ -166,7 +166,9 @@ class SQLiteStore(SQLStore):
             return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
         if truncated:
             return receipt.replace(scrubbed=True, pending=())
-        return receipt.replace(pending=("the write-ahead log, which somebody reads: call scrub() later",))
+        return receipt.replace(
+            pending=("the write-ahead log, which another connection reads: call scrub() later",)
+        )
 
     def _size_bytes(self, db: Any) -> int:
         return size_bytes(db)

@@ -21,7 +21,7 @@ export async function show(main) {
     );
     main.append(el("h3", {}, "Who can do this?"), form, answer, el("h3", {}, "Everybody"));
     if (!found.agents.length) {
-        main.append(el("p", {}, "No agent was put to rest in this namespace yet."));
+        main.append(el("p", {}, "No agent is stored in this namespace yet."));
         return;
     }
     main.append(el("ul", { class: "cards" }, found.agents.map(identity)));
@@ -69,7 +69,7 @@ function identity(one) {
         facts([
             ["kind", one.name],
             ["age", known.profile ? known.profile.age : null],
-            ["put to rest", `${one.rev}×`],
+            ["hibernated", `${one.rev}×`],
             ["spaces", one.spaces.join(", ")],
         ]),
         actions.length

@@ -94,7 +94,7 @@ export function ask(title, text, word, more = []) {
                 "div",
                 { class: "acts" },
                 el("button", { type: "submit", class: "danger" }, word),
-                el("button", { type: "button", onclick: () => done(null), autofocus: true }, "Leave it"),
+                el("button", { type: "button", onclick: () => done(null), autofocus: true }, "Cancel"),
             ),
         );
         dialog.replaceChildren(form);

@@ -1,4 +1,4 @@
-// Where does a memory come from, and what does it hang together with?
+// The provenance of a memory, and what it is related to.
 
 import { get } from "./api.js";
 import { clipped, el, moment, notice, percent, svg, wide } from "./dom.js";
@@ -86,7 +86,7 @@ export async function show(main, given) {
     );
     if (!drawn.links.length)
         main.append(
-            el("p", { class: "faint" }, "It rests on nothing that is kept, and is related to nothing."),
+            el("p", { class: "faint" }, "It depends on nothing that is stored, and is related to nothing."),
         );
 }
 
@@ -111,7 +111,7 @@ function layout(origin, related) {
             const evidence = traced.evidence;
             if (traced.memory) {
                 rest(traced.memory, column - 1);
-                links.push({ from: one.entry.id, to: traced.memory.entry.id, word: "rests on" });
+                links.push({ from: one.entry.id, to: traced.memory.entry.id, word: "depends on" });
                 continue;
             }
             const said = traced.said;
@@ -212,7 +212,7 @@ function picture({ nodes, links, width, height }) {
             width,
             height,
             role: "group",
-            "aria-label": "What the memory rests on, at the left, and what it is related to, at the right",
+            "aria-label": "What the memory depends on, at the left, and what it is related to, at the right",
         },
         svg("defs", {}, arrow),
         lines,

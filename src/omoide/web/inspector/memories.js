@@ -126,7 +126,7 @@ export function card(entry, hit, again) {
             ["id", entry.id],
             ["Relevance", hit && hit.relevance !== null ? percent(hit.relevance) : ""],
             ["", gone ? `forgotten: ${entry.superseded_reason || entry.superseded_by}` : ""],
-            ["", entry.stale ? "rests on what no longer holds" : ""],
+            ["", entry.stale ? "stale" : ""],
         ]),
         entry.tags.length
             ? el(
@@ -147,7 +147,7 @@ export function card(entry, hit, again) {
         el(
             "div",
             { class: "acts" },
-            el("a", { href: `#/graph?id=${encodeURIComponent(entry.id)}` }, "Where from"),
+            el("a", { href: `#/graph?id=${encodeURIComponent(entry.id)}` }, "Provenance"),
             gone
                 ? el("button", { type: "button", onclick: () => restore(entry, again) }, "Restore")
                 : el("button", { type: "button", onclick: () => forget(entry, again) }, "Forget"),
@@ -212,9 +212,9 @@ const restore = (entry, again) => act("restore", { id: entry.id }, entry, "Resto
 
 async function erase(entry, again) {
     const answer = await ask(
-        "Erase this for good?",
+        "Erase this permanently?",
         `Nothing brings it back. “${clipped(entry.content, 120)}”`,
-        "Erase for good",
+        "Erase permanently",
     );
     if (answer) await act("erase", { id: entry.id }, entry, "Erased.", again);
 }
