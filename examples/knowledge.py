@@ -1,8 +1,8 @@
 """Decisions with provenance, staleness and contradictions.
 
-A shop's agent keeps a fact, a decision that depends on it and a task that depends on the decision, and relates
-a bug to its cause. Then the fact is superseded: what depends on it becomes stale by itself, with the reason.
-The same memories are queried in SPARQL, and exported to a file that another store imports.
+A shop's agent keeps a fact, a decision that depends on it and a task that depends on the decision, and
+relates a bug to its cause. Then the fact is superseded: what depends on it becomes stale by itself, with
+the reason. The same memories are queried in SPARQL, and exported to a file that another store imports.
 """
 
 from __future__ import annotations
