@@ -211,14 +211,15 @@ def test_the_help_desk_remembers_and_forgets() -> None:
 
 
 def test_the_chat_log_knows_who_and_when() -> None:
-    """The right message leads by its words, its neighbours, its speaker and its week; nonsense is weak."""
+    """The right message leads by its words, its neighbours, its speaker and its week; nonsense is irrelevant."""
     answered = run_example("chatlog")
     best = {question: result.entries[0].content for question, result in answered.answers.items()}
     assert answered.kept == 12
     assert best["Where is Maria's new flat?"].startswith("I finally moved")
     assert best["What did Ben sell last week?"] == "We sold out by noon every day."
     assert best["Why is the trip to Oslo off?"].startswith("Pixel ate my passport")
-    assert [result.weak for result in answered.answers.values()] == [False, False, False, False, True]
+    relevance = [max(hit.relevance or 0.0 for hit in result.hits) for result in answered.answers.values()]
+    assert relevance[-1] == min(relevance) < 0.05
     dog = answered.answers["What is the name of Maria's dog?"]
     assert "Pixel. She is a whippet." in [entry.content for entry in dog.entries]
     parts = {reason.part for reason in answered.answers["What did Ben sell last week?"].hits[0].why.reasons}
@@ -262,7 +263,7 @@ def test_the_refund_is_made_once() -> None:
     made = run_example("refund")
     assert made.statuses == ["waiting", "running"]
     assert made.questions[0] == "Run refund?"
-    assert "nobody knows" in made.questions[1]
+    assert "its outcome is unknown" in made.questions[1]
     assert made.books == ["case-7:lamp:call_1: 40.00 for A-7"]
     assert made.answer == 'Done: {"order":"A-7","refunded":40}'
     told_of = [kind for kind in made.transcript if kind != "note"]

@@ -183,6 +183,7 @@ def test_two_stores_share_one_connection_as_behind_a_pooler(url: str) -> None:
             shared.schema = store._db.schema
             shared.owners.clear()  # a session belongs to one store; only its connection is shared
             store._db._idle[:] = [shared]
+            store._db._open.add(shared.connection)
             keep(store, f"{store._db.schema} {n}", id=f"e{n}", agent_id=store._db.schema)
             assert store._db._idle == [shared]
     for store in (one, two):

@@ -41,7 +41,7 @@ class CrossEncoder:
 
 
 def fill(store: Any) -> None:
-    for at, content in enumerate(TEAS):
+    for at, content in reversed(list(enumerate(TEAS))):  # the best is the newest, too
         keep(store, content, id=f"m{at}")
 
 

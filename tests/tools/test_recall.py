@@ -32,6 +32,7 @@ async def test_a_memory_is_shown_with_everything_a_model_needs(store: Any) -> No
         await keep(store, "one", "Use Postgres.", scope=ADA, rationale="It has pgvector.", **fields)
     (found,) = (await call_tool(store, "recall", {"query": "Postgres"}))["memories"]
     assert found.pop("why")
+    assert 0 < found.pop("relevance") <= 1
     assert found == {
         "id": "one",
         "content": "Use Postgres.",

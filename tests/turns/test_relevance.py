@@ -61,11 +61,11 @@ async def test_a_policy_sets_its_own_relevance(floor: float | None, is_shown: bo
 @pytest.mark.parametrize("inject", ["instructions", "context"])
 async def test_a_preflight_names_what_was_withheld(inject: str) -> None:
     """Its id, its first words, its relevance and the threshold are on the page, however memory is shown."""
-    store = await rated_store(MEMORIES, {**RATED, "far": 0.034})
+    store = await rated_store(MEMORIES, {**RATED, "far": 0.021})
     seen = await preflight(a_spec(memory={"inject": inject}), "Who is my dentist?", store=store)
     (cut,) = seen.prompt.cut
     assert (cut.part, cut.ref) == ("memory", "far")
-    assert cut.reason == f"relevance 0.034 is below min_relevance {DEFAULT_MIN_RELEVANCE}: The canoe leaks."
+    assert cut.reason == f"relevance 0.021 is below min_relevance {DEFAULT_MIN_RELEVANCE}: The canoe leaks."
     assert f"memory far: {cut.reason}" in str(seen)
     assert "relevance 0.80" in str(seen)
 

@@ -22,6 +22,8 @@ from omoide.longterm.relations import RELATIONS
 REACHES = ("session", "project", "user", "agent")
 QUERY_CAPABILITY = "CanQueryMemory"
 WRITE_CAPABILITY = "CanWriteMemory"
+MAX_REASONS = 3
+"""Number of reasons that a model is shown why a memory was found: those that weigh most."""
 _ALIASES = {QUERY_CAPABILITY: "can_query_memory", WRITE_CAPABILITY: "can_write_memory"}
 
 
@@ -260,7 +262,8 @@ def entry_data(entry: Entry, **more: Any) -> dict[str, Any]:
 def hit_data(hit: Hit) -> dict[str, Any]:
     """Return a recalled memory as data for a model, with its relevance and what updates it."""
     relevance = None if hit.relevance is None else round(hit.relevance, 2)
-    return entry_data(hit.entry, relevance=relevance, newer=hit.newer, why=str(hit.why))
+    why = msgspec.structs.replace(hit.why, reasons=hit.why.reasons[:MAX_REASONS])
+    return entry_data(hit.entry, relevance=relevance, newer=hit.newer, why=str(why))
 
 
 def iso_time(at: int) -> str:
