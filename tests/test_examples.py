@@ -211,7 +211,7 @@ def test_the_help_desk_remembers_and_forgets() -> None:
 
 
 def test_the_chat_log_knows_who_and_when() -> None:
-    """The right message leads by its words, its neighbours, its speaker and its week; nonsense is irrelevant."""
+    """The right message leads by its words, its neighbours, speaker and week; nonsense is irrelevant."""
     answered = run_example("chatlog")
     best = {question: result.entries[0].content for question, result in answered.answers.items()}
     assert answered.kept == 12
