@@ -501,16 +501,6 @@ class Conflict(OmoideError):
         self.expected = expected
         self.actual = actual
 
-    @classmethod
-    def check(cls, thing: str, expected: int | None, actual: int) -> None:
-        """Raise `Conflict` if a revision is expected and differs from the actual one."""
-        if expected is None:
-            return
-        if type(expected) is not int:  # True would pass as revision 1
-            raise WrongType(f"expected revision of {thing}", "an int", expected)
-        if expected != actual:
-            raise cls(thing, expected, actual)
-
 
 class KeyReused(Conflict):
     """An idempotency key was used for another request."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from omoide import Agent, Checkpoint, Context, Definition, Signal, action, memory, open_store, thread
 from omoide.core import ThreadEntry
+from omoide.core.value import check_revision
 from omoide.errors import Conflict, DiskFull, NotFound
 from omoide.runtime import Runtime
 from omoide.runtime.checkpoints import (
@@ -75,7 +76,7 @@ class DictCheckpointStore:
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Keep it."""
         rev = (await self.load(id)).rev
-        Conflict.check(f"checkpoint {id!r}", expected_rev, rev)
+        check_revision(f"checkpoint {id!r}", expected_rev, rev)
         self.checkpoints[id] = StoredCheckpoint(checkpoint, rev + 1)
         return rev + 1
 
@@ -94,7 +95,7 @@ class DictCheckpointStore:
     ) -> int:
         """Keep it."""
         old = await self.read_thread(id, thread_id)
-        Conflict.check(f"journal of {thread_id!r}", expected_rev, old.rev)
+        check_revision(f"journal of {thread_id!r}", expected_rev, old.rev)
         self.journals[id, thread_id] = ThreadJournal((*old.entries[:after], *entries), old.rev + 1)
         return old.rev + 1
 

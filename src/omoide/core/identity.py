@@ -21,8 +21,8 @@ from omoide.core.frozen import (
     list_of,
     value_type,
 )
-from omoide.core.value import Count, RevisionedValue, check_count, check_function, set_field
-from omoide.errors import Conflict, Invalid, WrongType
+from omoide.core.value import Count, RevisionedValue, check_count, check_function, check_revision, set_field
+from omoide.errors import Invalid, WrongType
 
 ORIGINS = ("configured", "spawned", "cloned")
 PUBLIC_KEY = "__public__"
@@ -196,7 +196,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
     # Changes
 
     def _check_rev(self, expected_rev: int | None) -> None:
-        Conflict.check("identity", expected_rev, self.rev)
+        check_revision("identity", expected_rev, self.rev)
 
     def _with_changes(self, now: int | None, expected_rev: int | None = None, **fields: Any) -> Self:
         self._check_rev(expected_rev)

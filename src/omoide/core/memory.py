@@ -49,10 +49,11 @@ from omoide.core.value import (
     Value,
     check_fields,
     check_function,
+    check_revision,
     set_field,
     shallow_copy,
 )
-from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
+from omoide.errors import Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
 
 
 class SpaceFields(TypedDict, total=False):
@@ -451,13 +452,13 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
     # Changes
 
     def _check_rev(self, expected_rev: int | None) -> None:
-        Conflict.check(f"memory {self.id!r}", expected_rev, self.rev)
+        check_revision(f"memory {self.id!r}", expected_rev, self.rev)
 
     def _check_absent_rev(self, name: str, options: ChangeOptions) -> None:
         """Check the expected revisions for a space that does not exist, whose revision is 0."""
         _check_options(options)
         self._check_rev(options.get("expected_rev"))
-        Conflict.check(f"space {name!r}", options.get("expected_space_rev"), 0)
+        check_revision(f"space {name!r}", options.get("expected_space_rev"), 0)
 
     def _space_to_change(self, name: str, options: ChangeOptions) -> Space:
         """Return the space, after checking the expected revisions."""
@@ -470,7 +471,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         if options:  # most changes have none
             _check_options(options)
             self._check_rev(options.get("expected_rev"))
-            Conflict.check(f"space {name!r}", options.get("expected_space_rev"), space.rev)
+            check_revision(f"space {name!r}", options.get("expected_space_rev"), space.rev)
         return space
 
     def _with_data(self, name: str, old: Space, data: Any, options: ChangeOptions, *items: Any) -> Self:

@@ -14,8 +14,18 @@ import msgspec
 from omoide import clock, ids
 from omoide.core.codec import MapField
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, value_type
-from omoide.core.value import Count, Id, Millis, Name, RevisionedValue, Value, check_texts, set_field
-from omoide.errors import Conflict, Invalid, WrongType
+from omoide.core.value import (
+    Count,
+    Id,
+    Millis,
+    Name,
+    RevisionedValue,
+    Value,
+    check_revision,
+    check_texts,
+    set_field,
+)
+from omoide.errors import Invalid, WrongType
 
 ENTRY_KINDS = (
     "message",
@@ -86,7 +96,7 @@ class Thread(RevisionedValue, frozen=True, kw_only=True):
             expected_rev: the revision that the thread must have; `Conflict` is raised otherwise.
             now: the time of entries that have none, in milliseconds.
         """
-        Conflict.check(f"thread {self.id!r}", expected_rev, self.rev)
+        check_revision(f"thread {self.id!r}", expected_rev, self.rev)
         at = clock.resolve(now)
         added = [entries] if isinstance(entries, (ThreadEntry, Mapping)) else _to_list(entries)
         first = len(self.entries)

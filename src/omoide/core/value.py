@@ -32,7 +32,7 @@ from omoide.core.frozen import (
     freeze_list,
     freeze_map,
 )
-from omoide.errors import Invalid, InvalidRecord, Unsupported, WrongType
+from omoide.errors import Conflict, Invalid, InvalidRecord, Unsupported, WrongType
 
 Id = Annotated[str, msgspec.Meta(min_length=1, description="an id: up to 512 bytes, no control characters")]
 Name = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
@@ -126,6 +126,16 @@ def check_fields(kind: type[Value], names: Iterable[str]) -> None:
             raise Invalid(f"{kind.__name__}.{name}", "is an unknown field", f"use {known}")
 
 
+def check_revision(thing: str, expected: int | None, actual: int) -> None:
+    """Raise `Conflict` if a revision is expected and differs from the actual one."""
+    if expected is None:
+        return
+    if type(expected) is not int:  # True would pass as revision 1
+        raise WrongType(f"expected revision of {thing}", "an int", expected)
+    if expected != actual:
+        raise Conflict(thing, expected, actual)
+
+
 def check_count(value: object, field: str) -> int:
     """Return an int of at least 0, or raise `Invalid`."""
     if type(value) is not int:
@@ -183,15 +193,23 @@ def _check_optional(value: object, field: str, *, check: Check) -> Any:
     return None if value is None else check(value, field)
 
 
+def _pass_plain(value: object, field: str, *, check: Check) -> Any:
+    """Return a short line of printable ASCII as it is, and leave all other values to the check."""
+    # Nearly all ids, names and texts of fields are such lines, and every check of text accepts them.
+    if type(value) is not str or len(value) > ids.MAX_BYTES or not value.strip():
+        return check(value, field)
+    return value if value.isascii() and value.isprintable() else check(value, field)
+
+
 # By annotation, before the general rule in `_check_for`: an alias such as Id is a str with rules of its own.
 _CHECKS_BY_TYPE: dict[Any, Check] = {
-    Id: ids.check,
-    Name: check_text,
+    Id: partial(_pass_plain, check=ids.check),
+    Name: partial(_pass_plain, check=check_text),
     Count: check_count,
     Millis: clock.check,
     Moment: clock.parse,
     EndMoment: clock.parse_end,
-    str: check_str,
+    str: partial(_pass_plain, check=check_str),
     float: check_number,
     tuple[str, ...]: check_texts,
     Frozen: _freeze_field,

@@ -7,14 +7,7 @@ of one name are compared with each other, so it must change whenever the vectors
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
-
-
-def is_installed(*packages: str) -> bool:
-    """Return True if all packages can be imported, without importing them."""
-    return all(find_spec(package) is not None for package in packages)
-
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache as once
+from importlib.util import find_spec
 from typing import Any
 
-from omoide.embedders.protocol import Embedder, is_installed
+from omoide.embedders.protocol import Embedder
 from omoide.errors import Invalid
 from omoide.forks import ForkSafeLock
 
@@ -42,7 +43,7 @@ def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto"
 
 def _embedder_by_name(name: str) -> Embedder | None:
     match name:
-        case "auto" if not is_installed("numpy", "onnxruntime", "tokenizers"):
+        case "auto" if not _is_installed("numpy", "onnxruntime", "tokenizers"):
             return None
         case "auto" | "local":
             with _load_lock:
@@ -61,6 +62,11 @@ def _embedder_by_name(name: str) -> Embedder | None:
             return ProviderEmbedder(name)
         case _:
             raise Invalid("embedder", f"{name!r} is unknown", f"pass {EMBEDDER_CHOICES}")
+
+
+def _is_installed(*packages: str) -> bool:
+    """Return True if all packages can be imported, without importing them."""
+    return all(find_spec(package) is not None for package in packages)
 
 
 @once

@@ -22,7 +22,7 @@ from omoide import embedders
 from omoide.embedders import Embedder
 from omoide.errors import DiskFull, Invalid, NotFound, OmoideError, StoreFailed
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.redaction import mask_url, resolve_guard
+from omoide.stores.redaction import GUARDS, Guard, mask_url
 from omoide.stores.semantics import StoreSettings
 
 URL_REMEDY = "use memory://, sqlite:///path/to/file.db, postgresql://user@host/database or redis://host"
@@ -70,7 +70,7 @@ def _parse_settings(given: dict[str, Any], also: Sequence[str] = ()) -> StoreSet
     for name in given:
         if name not in known:
             raise Invalid(name, "is no setting of a store", f"use {', '.join((*known, *also))}")
-    given["guard"] = resolve_guard(given.get("guard"))
+    given["guard"] = _resolve_guard(given.get("guard"))
     texts = {name: value for name, value in given.items() if isinstance(value, str)}
     try:
         read = msgspec.convert(texts, StoreSettings, strict=False)
@@ -161,3 +161,17 @@ def map_file_errors(name: str, action: str) -> Iterator[None]:
         raise StoreFailed(
             name, f"cannot be {action} ({reason})", "check the path and who may use it"
         ) from error
+
+
+def _resolve_guard(guard: object) -> Guard | None:
+    """Return the guard for a setting: `refuse`, `mask`, `off`, or a function."""
+    if guard is None or guard == "off":
+        return None
+    if isinstance(guard, str):
+        if guard not in GUARDS:
+            raise Invalid("guard", f"is {guard!r}", "use refuse, mask, off, or a function")
+        made: Guard = GUARDS[guard]()
+        return made
+    if not callable(guard):
+        raise Invalid("guard", f"is a {type(guard).__name__}", "use refuse, mask, off, or a function")
+    return guard

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from omoide.core.entry import Entry, Filter, Scope, WriteRequest, WriteResult
-from omoide.core.value import set_field, shallow_copy
+from omoide.core.value import check_revision, set_field, shallow_copy
 from omoide.embedders import Embedder
-from omoide.errors import Conflict, Erased, IdTaken, KeyReused, NotFound
+from omoide.errors import Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import records, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
@@ -204,7 +204,7 @@ def supersede(
     """Mark an entry as replaced by another, or by nothing."""
     stored = require_entry(state, id, scope)
     entry = stored.entry
-    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    check_revision(f"entry {id!r}", expected_rev, entry.rev)
     owner = Scope(namespace=scope.namespace, agent_id=entry.agent_id)
     successor = None if by is None else require_entry(state, by, owner).entry
     new = semantics.as_superseded(entry, successor, reason, now)
@@ -217,7 +217,7 @@ def reinstate(state: StoreState, id: str, scope: Scope, expected_rev: int | None
     """Undo superseding an entry."""
     stored = require_entry(state, id, scope)
     entry = stored.entry
-    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    check_revision(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
         return entry
     holder = None if entry.key is None else state.find_slot(entry)
@@ -466,7 +466,7 @@ def save_document(state: StoreState, document: Document, expected_rev: int | Non
     if existing is not None and existing.owner != document.owner:
         raise IdTaken(document.id)
     rev = 0 if existing is None else existing.rev
-    Conflict.check(f"{document.kind} {document.id!r}", expected_rev, rev)
+    check_revision(f"{document.kind} {document.id!r}", expected_rev, rev)
     saved = document.replace(rev=rev + 1, updated_at=now)
     state.put_document(key, _replace_fields(saved, log=()), saved.log)
     return saved
@@ -486,7 +486,7 @@ def append_document(
     document = state.find_document(key)
     if document is None or not _is_owned(scope, document):
         raise NotFound(kind, id, "save the document first")
-    Conflict.check(f"{kind} {id!r}", expected_rev, document.rev)
+    check_revision(f"{kind} {id!r}", expected_rev, document.rev)
     new = _replace_fields(document, rev=document.rev + 1, updated_at=now)
     state.append_document(key, new, items)
     return new.rev

@@ -126,20 +126,6 @@ def is_secret(key: str, value: str | int | float) -> bool:
 GUARDS: Mapping[str, Any] = MappingProxyType({"refuse": refuse_secrets, "mask": mask_secrets})
 
 
-def resolve_guard(guard: object) -> Guard | None:
-    """Return the guard for a setting: `refuse`, `mask`, `off`, or a function."""
-    if guard is None or guard == "off":
-        return None
-    if isinstance(guard, str):
-        if guard not in GUARDS:
-            raise Invalid("guard", f"is {guard!r}", "use refuse, mask, off, or a function")
-        made: Guard = GUARDS[guard]()
-        return made
-    if not callable(guard):
-        raise Invalid("guard", f"is a {type(guard).__name__}", "use refuse, mask, off, or a function")
-    return guard
-
-
 def _compile_patterns(extra_patterns: Mapping[str, str] | None) -> dict[str, re.Pattern[str]]:
     patterns = {}
     for name, pattern in {**PATTERNS, **(extra_patterns or {})}.items():

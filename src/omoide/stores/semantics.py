@@ -30,8 +30,15 @@ from omoide.core.entry import (
     with_subtypes,
 )
 from omoide.core.frozen import freeze_map
-from omoide.core.value import check_choice, check_instance, check_number, set_field, shallow_copy
-from omoide.errors import Conflict, IdTaken, Invalid, NotFound, WrongType
+from omoide.core.value import (
+    check_choice,
+    check_instance,
+    check_number,
+    check_revision,
+    set_field,
+    shallow_copy,
+)
+from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.stores.records import Access, Link
 from omoide.stores.redaction import Guard
@@ -186,11 +193,11 @@ def decide_write(
     if existing is None and new.fills_slot:
         # Readers of the key see live values alone, so that is what a caller can expect.
         live = holder is not None and holder.is_live(now)
-        Conflict.check(f"key {new.key!r}", request.expected_rev, holder.rev if holder and live else 0)
+        check_revision(f"key {new.key!r}", request.expected_rev, holder.rev if holder and live else 0)
         if holder is not None and request.supersedes is None and is_duplicate(holder, new, now):
             return WriteDecision("duplicate_of", holder)
     else:
-        Conflict.check(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
+        check_revision(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
     if existing is None:
         # Revisions of a slot go on from value to value: a caller that read an older value conflicts.
         rev = 1 if holder is None or not new.fills_slot else holder.rev + 1

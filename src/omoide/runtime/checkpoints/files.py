@@ -23,7 +23,8 @@ from anyio import to_thread
 
 from omoide.core import codec
 from omoide.core.checkpoint import Checkpoint
-from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, StoreFailed
+from omoide.core.value import check_revision
+from omoide.errors import Busy, DiskFull, ReadOnly, StoreFailed
 from omoide.ids import check
 from omoide.runtime.checkpoints.protocol import (
     StoredCheckpoint,
@@ -261,7 +262,7 @@ class FileCheckpointStore:
     def _save(self, id: str, folder: Path, checkpoint: Checkpoint | None, expected_rev: int) -> int:
         file = _read_file(id, folder / CHECKPOINT_FILE)
         rev = 0 if file is None else file.rev
-        Conflict.check(f"checkpoint {id!r}", expected_rev, rev)
+        check_revision(f"checkpoint {id!r}", expected_rev, rev)
         data = b"null" if checkpoint is None else codec.encode(checkpoint)
         new = _CheckpointFile(id=id, rev=rev + 1, checkpoint=msgspec.Raw(data))
         make_folder(folder)
@@ -289,7 +290,7 @@ class FileCheckpointStore:
     ) -> int:
         path = _journal_path(folder, thread_id)
         end = complete_length(path)
-        Conflict.check(f"journal of {thread_id!r}", expected_rev, end)
+        check_revision(f"journal of {thread_id!r}", expected_rev, end)
         lines = [] if end else [_journal_header(id, thread_id)]
         lines += [] if after is None else [str(after).encode()]
         lines += [codec.encode(entry) for entry in entries]

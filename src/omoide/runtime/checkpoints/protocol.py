@@ -26,7 +26,7 @@ from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap
 from omoide.core.state import THREAD
 from omoide.core.thread import Thread, ThreadEntry
-from omoide.core.value import Count, Id, Millis, Value
+from omoide.core.value import Count, Id, Millis, Value, check_revision
 from omoide.errors import CheckpointFailed, Conflict, NotFound, RestoreFailed, WrongType
 from omoide.ids import check
 
@@ -118,7 +118,7 @@ async def save_agent(
     saved = checkpoint(agent)
     stored = await store.load(agent.id)
     rev = 0 if stored.checkpoint is None else stored.checkpoint.rev
-    Conflict.check(f"checkpoint {agent.id!r}", expected_rev, rev)
+    check_revision(f"checkpoint {agent.id!r}", expected_rev, rev)
     agent_thread, stored_rev = THREAD.get(agent), stored.rev
     if agent_thread is not None and saved.thread is not None:
         mark, stored_rev = await _flush_journal(agent.id, agent_thread, stored, store)

@@ -32,7 +32,7 @@ from omoide.stores import semantics
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder, words_only
 from omoide.stores.reindex import bound_notice, outdated_notice
-from omoide.stores.sql import maintenance, rows
+from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections
 
 MAX_CACHED_ENTRIES = 10_000
@@ -172,7 +172,7 @@ class SQLCandidateSource:
                 encode_query = words_only(encode_query)
                 notices.append(bound_notice(self._connections.name, other.name, self._embedder))
         if not self._is_index_current:
-            self._is_index_current = maintenance.is_index_current(db)
+            self._is_index_current = rows.is_index_current(db)
             if not self._is_index_current and not notices:  # one remedy is enough: it is the same
                 notices.append(outdated_notice(self._connections.name))
         return CandidateRequest(db, scope, where, filter, at, limit, encode_query, slot, dim, tuple(notices))

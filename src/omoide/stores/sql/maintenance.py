@@ -60,15 +60,9 @@ _CONSISTENCY_CHECKS = {
 }
 
 
-def is_index_current(db: Database) -> bool:
-    """Return True if the stored terms are those of this version of Omoide."""
-    row = db.execute("SELECT value FROM settings WHERE name='features'").fetchone()
-    return row is None or row[0] == str(FEATURES_VERSION)
-
-
 def check(db: Database) -> list[str]:
     """Return the inconsistencies of a store; empty if it is sound."""
-    if not is_index_current(db):
+    if not rows.is_index_current(db):
         return ["the terms of all entries are those of another version: reindex"]
     problems = []
     for name, statement in _CONSISTENCY_CHECKS.items():

@@ -17,9 +17,10 @@ import msgspec
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.entry import Entry, Filter, Scope
-from omoide.core.value import set_field
+from omoide.core.value import check_revision, set_field
 from omoide.embedders import Embedder
-from omoide.errors import Conflict, IdTaken, NotFound, StoreFailed
+from omoide.errors import IdTaken, NotFound, StoreFailed
+from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, Document, IndexData, Lease
 from omoide.stores.semantics import INVALIDATED_BY, LIVE, STALE, SUPERSEDED_AND_STALE, StaleTransition
@@ -685,7 +686,7 @@ def save_document(db: Database, document: Document, expected_rev: int | None, no
     rev = 0 if row is None else row[4]
     if row is not None and row[1:4] != (document.user_id, document.agent_id, document.session_id):
         raise IdTaken(document.id)
-    Conflict.check(_document_name(document.kind, document.id), expected_rev, rev)
+    check_revision(_document_name(document.kind, document.id), expected_rev, rev)
     body = codec.encode(document.body)
     if row is None:
         ((no,),) = db.execute(
@@ -728,7 +729,7 @@ def append_to_document(
     if row is None:
         raise NotFound(kind, id, "save the document first")
     no, rev = row[0], row[4]
-    Conflict.check(_document_name(kind, id), expected_rev, rev)
+    check_revision(_document_name(kind, id), expected_rev, rev)
     first = db.execute("SELECT coalesce(max(n), 0) + 1 FROM document_log WHERE document=?", (no,)).fetchone()[
         0
     ]
@@ -800,3 +801,9 @@ def _decode_body(body: bytes) -> Any:
 
 def _document_name(kind: str, id: str) -> str:
     return f"{kind} {id!r}"
+
+
+def is_index_current(db: Database) -> bool:
+    """Return True if the stored terms are those of this version of Omoide."""
+    row = db.execute("SELECT value FROM settings WHERE name='features'").fetchone()
+    return row is None or row[0] == str(FEATURES_VERSION)

@@ -137,7 +137,7 @@ class SQLStore(ForkListener):
         """Log what keeps recall from finding all that it could."""
         with self._db.read_transaction() as db:
             other = rows.other_model(db, self.embedder)
-            is_current = maintenance.is_index_current(db)
+            is_current = rows.is_index_current(db)
         if other is not None and self.embedder is not None:
             _log.warning("%s: %s", self._db.name, bound_notice(self._db.name, other.name, self.embedder))
         elif not is_current:

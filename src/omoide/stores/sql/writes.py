@@ -13,7 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
-from omoide.errors import Conflict, KeyReused
+from omoide.core.value import check_revision
+from omoide.errors import KeyReused
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, EraseReceipt, IndexData, Link, index_entry
 from omoide.stores.sql import rows
@@ -365,7 +366,7 @@ def supersede(
 ) -> Entry:
     """Mark an entry as superseded by another one, or forgotten."""
     no, entry = rows.get(db, id, scope)
-    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    check_revision(f"entry {id!r}", expected_rev, entry.rev)
     other = (
         None if by is None else rows.get(db, by, Scope(namespace=scope.namespace, agent_id=entry.agent_id))[1]
     )
@@ -378,7 +379,7 @@ def supersede(
 def reinstate(db: Database, id: str, scope: Scope, *, expected_rev: int | None, now: int) -> Entry:
     """Make a superseded entry current again."""
     no, entry = rows.get(db, id, scope)
-    Conflict.check(f"entry {id!r}", expected_rev, entry.rev)
+    check_revision(f"entry {id!r}", expected_rev, entry.rev)
     if entry.superseded_by is None:
         return entry
     holder = rows.find_slot(db, entry)
