@@ -18,7 +18,7 @@ FORK_TIMEOUT = 5.0
 
 
 class ForkListener:
-    """What has something to do before or after a fork."""
+    """An object that prepares for forks, and cleans up after them."""
 
     def before_fork(self, deadline: float) -> None:
         """Prepare for a fork by this thread; wait for other threads until `deadline`, a monotonic time."""

@@ -140,7 +140,7 @@ class Change(Value, frozen=True, kw_only=True):
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed in a namespace after a sequence number, with its current state."""
+    """The changes of a namespace after a sequence number, with its current state."""
 
     generation: str
     """Identifies the history that sequence numbers refer to; it changes when a backup is restored."""
@@ -165,7 +165,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EraseReceipt(Value, frozen=True, kw_only=True):
-    """What an erasure removed, and what it could not reach."""
+    """The receipt of an erasure: the number of things removed, and the places that were not reached."""
 
     ids: TextsField = ()
     versions: Count = 0
@@ -200,7 +200,7 @@ class Stats(Value, frozen=True, kw_only=True):
 
 
 class ReindexResult(Value, frozen=True, kw_only=True):
-    """What a reindex did."""
+    """The counts of a reindex."""
 
     embedder: str | None = None
     """The embedder whose vectors the store has now; None if it has none."""
@@ -214,7 +214,7 @@ class ReindexResult(Value, frozen=True, kw_only=True):
 
 
 class Access(Value, frozen=True, kw_only=True):
-    """How often an entry was used, and when last."""
+    """The number of uses of an entry, and the time of the last."""
 
     count: Count = 0
     last: Millis | None = None

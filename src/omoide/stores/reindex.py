@@ -1,4 +1,4 @@
-"""What the reindex of every store shares: the claim of a run, its result, and the notice of a bound store.
+"""The parts of a reindex that all stores share: the claim of a run, its result, the notice of a bound store.
 
 A store is bound to the embedder whose vectors it has. Opened with another one it is written without vectors
 and recalled by words, until it is reindexed.

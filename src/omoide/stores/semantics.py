@@ -233,7 +233,7 @@ def superseded_id(request: WriteRequest, replaced: Entry | None) -> str | None:
 
 
 class ImportDecision(NamedTuple):
-    """How an imported value of a slot is stored, and the value that it supersedes."""
+    """An imported value of a slot as it is stored, and the value that it supersedes."""
 
     entry: Entry
     replaced: Entry | None = None

@@ -114,7 +114,7 @@ class CandidateRequest(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What each retriever proposes from a large scope: so many rows of a mask."""
+    """A query to the retrievers of a large scope, each of which proposes `size` rows of the mask."""
 
     vector: Embedding | None
     mask: Array

@@ -39,7 +39,7 @@ def changes(db: Database, namespace: str, after: int, limit: int) -> list[Change
 
 
 class _LoggedEntry:
-    """What a part of the log says about one id: row number, erased or not, and first revision."""
+    """The changes of one id in a part of the log: row number, erased or not, and first revision."""
 
     __slots__ = ("erased", "first_rev", "no")
 
