@@ -44,7 +44,7 @@ def test_a_file_brings_everything_to_another_store(ending: str, omoide: Run, ans
 @pytest.mark.usefixtures("linked_memories")
 def test_the_format_can_be_named(omoide: Run, answer: Answer) -> None:
     """Where the name of a file says nothing, the option does."""
-    assert "format cannot be told" in omoide("export", "all.txt", code=2).stderr
+    assert "format cannot be derived" in omoide("export", "all.txt", code=2).stderr
     omoide("export", "all.txt", "--format", "nquads")
     omoide("import", "all.txt", code=2)
     assert answer("import", "all.txt", "--format", "nquads", "--store", "other.db")["new"] == 4
@@ -181,5 +181,5 @@ def test_a_file_that_is_no_chat_has_no_thread(omoide: Run) -> None:
     Path("talk.jsonl").write_text(TALK)
     refused = omoide("import", "talk.jsonl", "--format", "jsonl", code=2).stderr
     assert refused.startswith("omoide: talk.jsonl line 1: role is an unknown field; ")
-    assert "cannot be told from 'x.json'" in omoide("export", "x.json", code=2).stderr
+    assert "cannot be derived from 'x.json'" in omoide("export", "x.json", code=2).stderr
     omoide("list", code=1)

@@ -43,7 +43,9 @@ texts = names | st.sampled_from(
         "<b>&amp;</b>",
     )
 )
-moments = st.integers(0, clock.MAX_TIMESTAMP)
+# What an entry takes for seconds is refused, and so is an occurrence after the year 2999.
+moments = st.integers(0, 999_999_999) | st.integers(10_000_000_000, clock.MAX_TIMESTAMP)
+occurrences = st.integers(0, 999_999_999) | st.integers(10_000_000_000, 32_503_680_000_000)
 units = st.floats(0, 1)
 
 evidence = st.builds(
@@ -92,7 +94,7 @@ entries: st.SearchStrategy[Entry] = st.builds(
     message=st.none() | messages,
     evidence=st.lists(evidence, max_size=4).map(tuple),
     created_at=moments,
-    occurred_at=st.none() | moments,
+    occurred_at=st.none() | occurrences,
     expires_at=st.none() | moments,
     superseded_by=st.none() | st.just("deleted") | ids,
     superseded_at=st.none() | moments,

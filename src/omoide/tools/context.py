@@ -146,7 +146,7 @@ Content = Annotated[
 MemoryType = Annotated[
     str,
     Meta(
-        description="What kind of knowledge it is: fact is established, assumption is taken for granted, "
+        description="Kind of knowledge: fact is established, assumption is taken for granted, "
         "hypothesis is to be tested, unknown is an open question.",
         extra_json_schema={"enum": [*MEMORY_TYPES]},
     ),
@@ -154,26 +154,24 @@ MemoryType = Annotated[
 MemoryTypeFilter = Annotated[
     str,
     Meta(
-        description="The kind of knowledge to look for, with the kinds that refine it; all for every kind.",
+        description="Kind of knowledge, with the kinds that refine it; all for every kind.",
         extra_json_schema={"enum": [ALL_TYPES, *MEMORY_TYPES]},
     ),
 ]
 # Some model providers require a type beside every enum.
 Level = Annotated[Literal["high", "medium", "low"], Meta(extra_json_schema={"type": "string"})]
-Confidence = Annotated[
-    float | Level, Meta(description="Confidence: a number from 0 to 1, or high, medium or low.")
-]
+Confidence = Annotated[float | Level, Meta(description="A number from 0 to 1, or high, medium or low.")]
 MinConfidence = Annotated[
     float | Level,
-    Meta(description="Minimum confidence: a number from 0 to 1, or high, medium or low."),
+    Meta(description="Minimum: a number from 0 to 1, or high, medium or low."),
 ]
 MinRelevance = Annotated[float | None, Meta(description="Minimum relevance to the query, from 0 to 1.")]
 Rationale = Annotated[str, Meta(description="Why it is so, or why it was decided. At most 2000 bytes.")]
 Key = Annotated[
     str,
     Meta(
-        description="A short name for something that has one value at a time, such as home_city. The next "
-        "memory with the same key takes the place of this one; empty for everything else."
+        description="The name of what has one value at a time, such as home_city: the next memory with "
+        "this key replaces this one. Empty for everything else."
     ),
 ]
 Tags = Annotated[
@@ -184,19 +182,17 @@ TagFilter = Annotated[
 ]
 TimeText = Annotated[
     str,
-    Meta(description="When it happened, in ISO 8601, such as 2026-05-08; empty for now or unknown."),
+    Meta(description="When it happened, such as 2026-05-08; empty for now or unknown."),
 ]
-SinceText = Annotated[str, Meta(description="Only memories from this time on, in ISO 8601; empty for all.")]
-UntilText = Annotated[str, Meta(description="Only memories up to this time, in ISO 8601; empty for all.")]
+SinceText = Annotated[str, Meta(description="Only memories from this time on, such as 2026-05-08.")]
+UntilText = Annotated[str, Meta(description="Only memories up to this time, such as 2026-05-08.")]
 QueryText = Annotated[
     str, Meta(description="What to look for, in plain words; empty for the newest. At most 1000 bytes.")
 ]
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Maximum number of memories.")]
 MemoryId = Annotated[str, Meta(min_length=1, description="The id of a memory, as recall gives it.")]
 Reason = Annotated[str, Meta(description="Why. At most 500 bytes.")]
-ReplacementId = Annotated[
-    str, Meta(description="The id of the memory that takes its place; empty where none does.")
-]
+ReplacementId = Annotated[str, Meta(description="The id of the memory that replaces it; empty for none.")]
 RelationName = Annotated[
     str,
     Meta(

@@ -11,6 +11,7 @@ from tests.support.mcp_clients import ADA, call, call_error, connect_client
 
 from omoide.core import MEMORY_TYPES, ontology_class
 from omoide.integrations.mcp.arguments import coerce
+from omoide.integrations.mcp.schemas import input_schema
 from omoide.integrations.mcp.tools import ALL_TOOLS, tool_action
 
 SCHEMAS = {name: tool_action(name).json_schema() for name in ALL_TOOLS}
@@ -61,6 +62,19 @@ def test_slips_that_can_only_mean_one_thing_are_taken_so(
     """Numbers as text, names in another case or with another word, and lists with commas are understood."""
     wanted = meant or {"source_id": "a", "relation": "derived_from", "target_id": "b"}
     assert coerce(SCHEMAS[tool], given) == (wanted, [])
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_schema_that_is_offered_says_no_less(name: str) -> None:
+    """It has every parameter with its description, choices, limits and default, and no empty default."""
+    whole, short = SCHEMAS[name], input_schema(SCHEMAS[name])
+    assert [*short["properties"]] == [*whole["properties"]]
+    assert short.get("required", []) == whole["required"]
+    for parameter, told in short["properties"].items():
+        meant = whole["properties"][parameter]
+        lost = {key: value for key, value in meant.items() if key not in told}
+        assert lost.pop("default", None) in (None, "", [])
+        assert lost in ({}, {"anyOf": [{"type": told.get("type")}, {"type": "null"}]})
 
 
 @pytest.mark.parametrize("name", MEMORY_TYPES)

@@ -121,7 +121,7 @@ def _unknown_notices(names: list[str]) -> list[str]:
 
 
 def _coerce_value(value: Any, schema: Mapping[str, Any]) -> Any:
-    if "anyOf" in schema:  # the only such parameter is a confidence: a number or a level
+    if "anyOf" in schema:  # a confidence or relevance: a number, perhaps as text, or a level
         return _confidence(value)
     if "enum" in schema:
         return _enum_value(value, schema["enum"])

@@ -1,7 +1,11 @@
-"""Structured outputs of the tools; their JSON Schemas are made from these."""
+"""JSON Schemas of the tools, and the structured outputs that they are made from.
+
+Clients put the schemas into the model's prompt, so they are kept short.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -164,11 +168,29 @@ class SparqlOutput(ToolOutput, kw_only=True):
     more: bool | UnsetType = UNSET
 
 
-def output_schema(output: type[ToolOutput]) -> dict[str, Any]:
-    """Return the JSON Schema of an output, without references, titles and descriptions.
+def input_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of parameters without its title, empty lists, empty defaults and null.
 
-    Clients put the schema into the model's prompt, so it is kept short.
+    They only repeat that a parameter may be left out.
     """
+    short = {key: value for key, value in schema.items() if key != "title" and value != []}
+    parameters = schema["properties"].items()
+    return short | {"properties": {name: _input_parameter(parameter) for name, parameter in parameters}}
+
+
+def _input_parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
+    short = dict(parameter)
+    if "default" in short and short["default"] in (None, "", []):
+        del short["default"]
+    choices = [choice for choice in short.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        del short["anyOf"]
+        short |= choices[0]
+    return short
+
+
+def output_schema(output: type[ToolOutput]) -> dict[str, Any]:
+    """Return the JSON Schema of an output, without references, titles and descriptions."""
     _, parts = msgspec.json.schema_components([output], ref_template="{name}")
     schema: dict[str, Any] = _inline_refs(parts[output.__name__], parts)
     return schema

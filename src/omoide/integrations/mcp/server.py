@@ -51,7 +51,7 @@ from omoide.core.value import check_instance
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
-from omoide.integrations.mcp.schemas import output_schema
+from omoide.integrations.mcp.schemas import input_schema, output_schema
 from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, set_scope_fields
 from omoide.longterm import queries
 from omoide.service import agents, auth
@@ -293,7 +293,7 @@ class RawArguments(ArgModelBase):
 
 def build_tool(definition: ServerTool, action: Action, server: ServerContext) -> Tool:
     """Return a tool for the SDK that checks the right, corrects the arguments and runs the action."""
-    schema = _input_schema(action)
+    schema = action.json_schema()
 
     async def call(context: Context[Any, Any], arguments: dict[str, Any]) -> CallToolResult:
         problem = right_problem(context, definition.right, server.scope)
@@ -311,12 +311,11 @@ def build_tool(definition: ServerTool, action: Action, server: ServerContext) ->
         name=action.name,
         title=definition.title,
         description=" ".join(action.description.split()),
-        parameters=schema,
+        parameters=input_schema(schema),
         fn_metadata=FuncMetadata(arg_model=RawArguments, output_schema=output_schema(definition.output)),
         is_async=True,
         context_kwarg="context",
         annotations=ToolAnnotations(
-            title=definition.title,
             read_only_hint=definition.right == "read",
             destructive_hint=definition.destructive,
             idempotent_hint=action.idempotent,
@@ -343,12 +342,6 @@ def _success_result(answer: dict[str, Any]) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(type="text", text=text)], structured_content=msgspec.json.decode(text)
     )
-
-
-def _input_schema(action: Action) -> dict[str, Any]:
-    schema = action.json_schema()
-    schema.pop("title", None)
-    return schema
 
 
 _MAX_NAME_LENGTH = 40
