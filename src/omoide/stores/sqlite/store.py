@@ -33,6 +33,11 @@ from omoide.stores.sqlite.connection import (
 )
 
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; one that reads longer leaves something for scrub()
+_REWRITE_LIMIT = (
+    64_000_000  # bytes of a file that an erasure rewrites itself, which takes under half a second
+)
+_PENDING_WAL = "the file and its write-ahead log, which another connection reads: call scrub() later"
+_PENDING_FILE = "unused space in the pages of the file, which is large: call scrub() to have it rewritten"
 
 
 def integrity_errors(db: sqlite3.Connection, limit: int = 20) -> list[str]:
@@ -118,6 +123,19 @@ def _open_exclusive(path: Path) -> SQLiteConnection:
     return sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)
 
 
+def rewrite(db: sqlite3.Connection) -> None:
+    """Write the whole file anew, outside a transaction, so that its pages contain only what is stored.
+
+    `secure_delete` overwrites a deleted cell, but not the copies of it that stayed in the unused part of a
+    page when its cells were moved to another page.
+    """
+    db.execute("PRAGMA temp_store = FILE")  # a large store may not fit into memory
+    try:
+        db.execute("VACUUM")
+    finally:
+        db.execute("PRAGMA temp_store = MEMORY")
+
+
 def truncate_wal(db: sqlite3.Connection) -> bool:
     """Truncate the write-ahead log, outside a transaction; return False if a reader prevented it."""
     (timeout,) = db.execute("PRAGMA busy_timeout").fetchone()
@@ -158,17 +176,26 @@ class SQLiteStore(SQLStore):
         """Replace the content of the store by a backup."""
         restore_backup(self._db, Path(source), progress)
 
-    def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
+    def _scrub_files(self, receipt: EraseReceipt, *, thorough: bool) -> EraseReceipt:
         try:
             with self._db.exclusive_writer() as db:
-                truncated = truncate_wal(db)
+                pending = self._rewrite(db, limit=None if thorough else _REWRITE_LIMIT)
         except StoreFailed as error:  # what was erased stays erased
-            return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
-        if truncated:
-            return receipt.replace(scrubbed=True, pending=())
-        return receipt.replace(
-            pending=("the write-ahead log, which another connection reads: call scrub() later",)
-        )
+            pending = f"the file and its write-ahead log ({error}): call scrub() later"
+        return receipt.replace(scrubbed=pending is None, pending=() if pending is None else (pending,))
+
+    def _rewrite(self, db: SQLiteConnection, limit: int | None) -> str | None:
+        """Rewrite the file unless it is larger than a limit, and truncate its log; return what is left."""
+        # First, as a log that cannot be truncated would grow by the size of the file each time.
+        if not truncate_wal(db):
+            return _PENDING_WAL
+        if limit is not None and size_bytes(db) > limit:
+            return _PENDING_FILE
+        try:
+            rewrite(db)
+        finally:
+            truncated = truncate_wal(db)
+        return None if truncated else _PENDING_WAL
 
     def _size_bytes(self, db: Any) -> int:
         return size_bytes(db)
