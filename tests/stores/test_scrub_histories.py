@@ -1,4 +1,4 @@
-"""After `scrubbed=True` no byte of what was erased is in the files of a SQLite store, whatever its history."""
+"""After `scrubbed=True` no erased byte is in the files of a SQLite store, whatever its history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class History:
 
     def text(self, owner: tuple[str, str]) -> str:
         """A text of random length; one of at least 12 bytes repeats a marker that no other text has."""
-        size = int(10 ** self.chance.choices((1, 3, 4, 6), (4, 8, 3, 1))[0] ** self.chance.random())
+        size = int(10 ** (self.chance.choices((2, 3, 4, 6), (4, 8, 3, 1))[0] * self.chance.random()))
         marker = f"{self.chance.getrandbits(80):020x}"[: max(1, size)]
         if size >= 12:
             self.markers.setdefault(owner, []).append(marker.encode())
@@ -114,7 +114,7 @@ def test_no_byte_is_left_after_a_random_history(seed: int, tmp_path: Path) -> No
     """Each receipt of the history says `scrubbed`, and no erased text is in the file or its log."""
     with a_store("sqlite", tmp_path, embedder=HashEmbedder(32)) as store:
         history = History(store, seed)
-        for n in range(STEPS):
+        for _ in range(STEPS):
             before = len(history.erased)
             history.step()
             if len(history.erased) > before:
@@ -123,7 +123,7 @@ def test_no_byte_is_left_after_a_random_history(seed: int, tmp_path: Path) -> No
         assert store.check() == []
         assert store.scrub().scrubbed
         assert (tmp_path / "memory.db-wal").read_bytes() == b""
-    # Texts that are too short to be searched for: every byte of the file is one that the present rows put there.
+    # For texts too short to be searched: the file has only bytes that the present rows put there.
     assert pages(tmp_path / "memory.db") == rewritten_pages(tmp_path)
 
 

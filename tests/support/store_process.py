@@ -225,6 +225,15 @@ def fill(path: str, size: str) -> None:
     sys.stdout.write(json.dumps(acknowledged))
 
 
+def restore(path: str, source: str) -> None:
+    """Restore a backup again and again; say so after each time."""
+    store = open_at(path)
+    while True:
+        store.restore_backup(source)
+        sys.stdout.write(".")
+        sys.stdout.flush()
+
+
 def protected(path: str) -> None:
     """Open and write as a user who may not; print what was raised."""
     open_core("memory", Path(path).parent, **OPTIONS).write(write_request())  # loads the rest
@@ -250,5 +259,5 @@ def fork(path: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [live, mix, erase, value, forget, fill, protected, fork]
+    jobs: list[Callable[..., None]] = [live, mix, erase, value, forget, fill, restore, protected, fork]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

@@ -33,9 +33,7 @@ from omoide.stores.sqlite.connection import (
 )
 
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; one that reads longer leaves something for scrub()
-_REWRITE_LIMIT = (
-    64_000_000  # bytes of a file that an erasure rewrites itself, which takes under half a second
-)
+_REWRITE_LIMIT = 64_000_000  # bytes of a file that an erasure rewrites itself, in under half a second
 _PENDING_WAL = "the file and its write-ahead log, which another connection reads: call scrub() later"
 _PENDING_FILE = "unused space in the pages of the file, which is large: call scrub() to have it rewritten"
 
@@ -81,22 +79,20 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
     if source.samefile(connections.path):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
-    fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
-    try:
+    # A temporary database has no name, so a process that is killed here leaves no copy behind.
+    with closing(sqlite3.connect("", isolation_level=None, factory=SQLiteConnection)) as copy:
         with map_errors(str(source)), closing(_open_read_only(source)) as backup_file:
             _check_backup(backup_file, source)
-            _copy(backup_file, fresh, None)
-        # What others hold in memory must not outlive the copy: the copy is another life of the file.
-        with map_errors(str(fresh)), closing(_open_exclusive(fresh)) as copy:
+            backup_file.backup(copy, pages=2_000)
+        with map_errors(str(source)):
             copy.execute("BEGIN")
-            rows.migrate_staleness(copy, connection.migrate(copy, str(fresh)))
+            rows.migrate_staleness(copy, connection.migrate(copy, str(source)))
+            # What others hold in memory must not outlive the copy: the copy is another life of the file.
             rows.renew_generation(copy)
             copy.execute("COMMIT")
             with connections.exclusive_writer() as db:
                 copy.backup(db, pages=-1)
                 db.execute("PRAGMA journal_mode = WAL")  # the copy's header said otherwise
-    finally:
-        fresh.unlink(missing_ok=True)
     if progress is not None:
         progress(1, 1)
 
@@ -117,10 +113,6 @@ def _backup_progress(progress: ProgressCallback | None) -> Callable[[int, int, i
     if progress is None:
         return None
     return lambda _status, remaining, total: progress(total - remaining, total)
-
-
-def _open_exclusive(path: Path) -> SQLiteConnection:
-    return sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)
 
 
 def rewrite(db: sqlite3.Connection) -> None:
