@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from omoide import ids
+from omoide.core.entry import Scope
 from omoide.embedders import Embedder
-from omoide.errors import Corrupted, Invalid, StoreFailed
+from omoide.errors import Corrupted, DiskFull, Invalid, StoreFailed
 from omoide.ids import has_control_characters
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import URL_REMEDY, StoreURL, embedder_for, parse_url
@@ -167,6 +168,15 @@ class SQLiteStore(SQLStore):
     def restore_backup(self, source: Path | str, progress: ProgressCallback | None = None) -> None:
         """Replace the content of the store by a backup."""
         restore_backup(self._db, Path(source), progress)
+
+    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
+        """Erase an entry, or everything in a scope, permanently."""
+        try:
+            return super().erase(scope, id=id, reason=reason)
+        except DiskFull:  # the log may take the room that the erasure needs for a moment
+            with self._db.exclusive_writer() as db:
+                truncate_wal(db)
+            return super().erase(scope, id=id, reason=reason)
 
     def _scrub_files(self, receipt: EraseReceipt, *, thorough: bool) -> EraseReceipt:
         try:
