@@ -111,6 +111,9 @@ def test_a_cluster_can_keep_it(tmp_path: Path) -> None:
             assert store.check() == []
             with pytest.raises((StoreFailed, Invalid), match="one namespace"):
                 store.write_many([write_request(namespace="one"), write_request(namespace="two")])
+            store.erase(Scope(namespace="elsewhere"))
+            scrubbed = store.scrub()  # one node cannot answer for the others
+            assert scrubbed.scrubbed is ("cluster=yes" not in address), scrubbed.pending
             store.close()
 
 
