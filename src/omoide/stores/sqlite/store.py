@@ -78,7 +78,7 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
     """Replace the content of the store by a backup, atomically."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
-    if source.samefile(connections.path):
+    if connections.path.exists() and source.samefile(connections.path):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
     # A temporary database has no name, so a process that is killed here leaves no copy behind.
     with closing(sqlite3.connect("", isolation_level=None, factory=SQLiteConnection)) as copy:
