@@ -146,5 +146,5 @@ def test_what_erasing_left_can_be_scrubbed(
     monkeypatch.setattr("omoide.stores.sqlite.store.truncate_wal", lambda _: False)
     kept = omoide("scrub", code=4)
     assert kept.stdout == ""
-    assert "not reached: the write-ahead log, which somebody reads" in kept.stderr
+    assert "not reached: the file and its write-ahead log, which another connection reads" in kept.stderr
     assert len(answer("list")["entries"]) == 3

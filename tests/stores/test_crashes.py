@@ -13,6 +13,7 @@ from tests.support.store_process import OPTIONS, start, state, step
 from tests.support.stores import a_store, keep, list_ids, recall_ids, url
 
 from omoide import Scope
+from omoide.stores import Document
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
@@ -57,6 +58,31 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, durability: str) 
                 done += 1
                 assert kept == state(model), f"after {done} steps"
     assert done > 0
+
+
+def test_a_killed_restore_leaves_no_copy_behind(tmp_path: Path) -> None:
+    """After each kill there is the store, with the content of the backup, and no other file."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance = random.Random(seed)
+    place, path, backup = tmp_path / "place", tmp_path / "place" / "memory.db", tmp_path / "backup.db"
+    place.mkdir()
+    with a_store("sqlite", place, **OPTIONS) as store:
+        keep(store, id="a")
+        for n in range(10):  # large, so that copying takes a while
+            store.save(Document(kind="k", id=f"d{n}", agent_id="ada", body={"said": "x" * 1_000_000}))
+        store.backup(backup)
+    for _ in range(-(-KILLS // 2)):
+        process = start("restore", path, backup)
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"."
+        select.select([], [], [], chance.random() * 0.1)  # a random moment of the next restores
+        process.kill()
+        process.communicate()
+        assert {file.name for file in place.iterdir()} <= {"memory.db", "memory.db-wal", "memory.db-shm"}
+        with a_store("sqlite", place, **OPTIONS) as store:
+            assert list_ids(store) == ["a"]
+            assert store.check() == []
 
 
 def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:

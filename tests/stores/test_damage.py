@@ -381,6 +381,19 @@ def test_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) -> None:
         assert keep(store, "More.", id="more").rev == 1
 
 
+@pytest.mark.parametrize("size", [300_000, 1 << 20, 3 << 20])
+def test_erasing_makes_room_on_a_full_disk(size: int, tmp_path: Path) -> None:
+    """What is erased goes, and there is room again, although erasing itself needs some in the log."""
+    process = start("erase_when_full", tmp_path / "memory.db", size)
+    answer, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    erased, scrubbed, pending, left = json.loads(answer)
+    assert erased > 1
+    assert (scrubbed, pending) == (True, [])
+    assert left == ["after"]
+    assert all(b"tea tea" not in path.read_bytes() for path in tmp_path.iterdir())
+
+
 def test_the_files_are_the_owners_alone(tmp_path: Path) -> None:
     """Memories are private: nobody else can read a new file, nor what SQLite puts beside it."""
     if os.name != "posix":

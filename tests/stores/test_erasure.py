@@ -154,6 +154,38 @@ def test_the_receipt_says_when_a_reader_holds_up_the_scrubbing(store: Any, tmp_p
     assert traces(tmp_path, "zebraquux") == []
 
 
+def test_a_large_file_is_rewritten_by_scrub(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure does not wait for it: its receipt says what to do, and `scrub` does it."""
+    monkeypatch.setattr("omoide.stores.sqlite.store._REWRITE_LIMIT", 10_000)
+    keep(store, "zebraquux", id="a")
+    receipt = store.erase(ADA, id="a")
+    assert receipt.scrubbed is False
+    assert ["call scrub()" in pending for pending in receipt.pending] == [True]
+    cleared = store.scrub()
+    assert (cleared.scrubbed, cleared.pending) == (True, ())
+    assert traces(tmp_path, "zebraquux") == []
+
+
+def test_while_another_process_reads_erasures_do_not_fill_the_disk(store: Any, tmp_path: Path) -> None:
+    """The file is not rewritten into a log that cannot be emptied."""
+    for n in range(10):
+        keep(store, "tea " * 20_000, id=f"e{n}")
+    store.scrub()
+    size = (tmp_path / "memory.db").stat().st_size
+    reader = sqlite3.connect(tmp_path / "memory.db", isolation_level=None)
+    try:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        for n in range(3):
+            assert store.erase(ADA, id=f"e{n}").scrubbed is False
+        assert (tmp_path / "memory.db-wal").stat().st_size < size
+    finally:
+        reader.close()
+    assert store.scrub().scrubbed
+
+
 def test_no_trace_is_left_after_a_long_life(store: Any, tmp_path: Path) -> None:
     """After many random writes, changes and erasures, all that was erased is gone and all else is there."""
     seed = random.randrange(1 << 32)

@@ -169,6 +169,19 @@ def test_a_file_that_was_replaced_is_noticed_by_the_next_write(tmp_path: Path, h
                 keep(store, "Tea.", id="b")
 
 
+def test_a_replaced_store_is_neither_scrubbed_nor_restored(tmp_path: Path) -> None:
+    """What would be done to a file without a name is not said to be done."""
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        store.backup(tmp_path / "backup.db")
+        (tmp_path / "memory.db").unlink()
+        receipt = store.scrub()
+        assert receipt.scrubbed is False
+        assert ["open it again" in pending for pending in receipt.pending] == [True]
+        with pytest.raises(Replaced):
+            store.restore_backup(tmp_path / "backup.db")
+
+
 def test_a_replaced_store_can_be_opened_again(tmp_path: Path) -> None:
     """A new handle uses the file that is there now."""
     with a_store("sqlite", tmp_path) as store:

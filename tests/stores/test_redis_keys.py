@@ -111,6 +111,9 @@ def test_a_cluster_can_keep_it(tmp_path: Path) -> None:
             assert store.check() == []
             with pytest.raises((StoreFailed, Invalid), match="one namespace"):
                 store.write_many([write_request(namespace="one"), write_request(namespace="two")])
+            store.erase(Scope(namespace="elsewhere"))
+            scrubbed = store.scrub()  # one node cannot answer for the others
+            assert scrubbed.scrubbed is ("cluster=yes" not in address), scrubbed.pending
             store.close()
 
 
@@ -188,6 +191,33 @@ def test_scrubbing_clears_the_files_too(tmp_path: Path) -> None:
         assert _on_disk(own)
         assert store.scrub().scrubbed
         assert not _on_disk(own)
+        store.close()
+
+
+def test_a_snapshot_that_was_asked_for_is_scrubbed(tmp_path: Path) -> None:
+    """Where the server makes none by itself, a receipt says `scrubbed` only once that file is rewritten."""
+    with RedisServer() as own:
+        store: Any = open_store(own.url, **WITH).sync
+        live_a_little(store)
+        store._server.execute("SAVE")
+        assert "snapshot" in store.erase(Scope()).pending[-1]
+        assert store.scrub().scrubbed
+        assert not _on_disk(own)
+        store.close()
+
+
+def test_a_snapshot_that_fails_is_not_scrubbed(tmp_path: Path) -> None:
+    """A server that cannot write its file keeps the old one, and the receipt says so."""
+    with RedisServer(save="3600 1000000") as own:
+        store: Any = open_store(own.url, **WITH).sync
+        live_a_little(store)
+        store._server.execute("SAVE")
+        (own.folder / "dump.rdb").rename(own.folder / "moved.rdb")
+        (own.folder / "dump.rdb").mkdir()  # the server cannot put a file in its place
+        store.erase(Scope())
+        receipt = store.scrub()
+        assert receipt.scrubbed is False
+        assert ["snapshot" in pending for pending in receipt.pending] == [True]
         store.close()
 
 

@@ -225,6 +225,33 @@ def fill(path: str, size: str) -> None:
     sys.stdout.write(json.dumps(acknowledged))
 
 
+def erase_when_full(path: str, size: str) -> None:
+    """Write until the system allows no file to grow, then erase everything; print what is left."""
+    store = open_at(path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+    with suppress(DiskFull):
+        for n in range(10_000):
+            keep(store, f"Number {n} " + "tea " * 500, id=f"n{n}")
+    receipt = store.erase(ADA)
+    keep(store, "There is room again.", id="after")
+    answer = [
+        len(receipt.ids),
+        receipt.scrubbed,
+        receipt.pending,
+        [entry.id for entry in store.list_entries(ADA)],
+    ]
+    sys.stdout.write(json.dumps(answer))
+
+
+def restore(path: str, source: str) -> None:
+    """Restore a backup again and again; say so after each time."""
+    store = open_at(path)
+    while True:
+        store.restore_backup(source)
+        sys.stdout.write(".")
+        sys.stdout.flush()
+
+
 def protected(path: str) -> None:
     """Open and write as a user who may not; print what was raised."""
     open_core("memory", Path(path).parent, **OPTIONS).write(write_request())  # loads the rest
@@ -250,5 +277,16 @@ def fork(path: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [live, mix, erase, value, forget, fill, protected, fork]
+    jobs: list[Callable[..., None]] = [
+        live,
+        mix,
+        erase,
+        value,
+        forget,
+        fill,
+        erase_when_full,
+        restore,
+        protected,
+        fork,
+    ]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

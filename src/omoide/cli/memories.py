@@ -95,8 +95,8 @@ def erase_command(
 def scrub_command(ctx: CommandContext) -> int:
     """Clear what erased memories may have left in the files of the store.
 
-    Erasing does so itself, unless another program reads just then; this does what was left to do. Where
-    another process still reads, the code is 4.
+    Erasing does so itself, unless another program reads just then or a SQLite file is larger than 64 MB. The
+    whole file is rewritten, while other writers wait. Where something is still left, the code is 4.
     """
     with ctx.open_store() as store:
         receipt = store.sync.scrub()

@@ -202,16 +202,15 @@ class PostgresStore(SQLStore):
             }
         return [*_server_findings(answers)]
 
-    def scrub(self) -> EraseReceipt:
-        """Rewrite every table without erased rows; each table is locked meanwhile."""
-        receipt = super().scrub()
+    def _scrub_files(self, receipt: EraseReceipt, *, thorough: bool) -> EraseReceipt:
+        receipt = receipt.replace(unreachable=(*receipt.unreachable, *_UNREACHABLE))
+        if not thorough:
+            return receipt.replace(pending=(PENDING_SCRUB,))
         if self.settings.read_only:
             raise ReadOnly(self._db.name, "was opened for reading only", "open it without mode=ro")
+        # Every table is locked while it is rewritten without erased rows.
         remaining = self._db.rewrite_tables(schema.TABLES)
         return receipt.replace(scrubbed=not remaining, pending=tuple(remaining))
-
-    def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
-        return receipt.replace(pending=(PENDING_SCRUB,), unreachable=(*receipt.unreachable, *_UNREACHABLE))
 
     def _size_bytes(self, db: Database) -> int:
         (size,) = db.execute(

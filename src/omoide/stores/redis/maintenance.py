@@ -51,6 +51,7 @@ _MIN_VERSION = (6, 2)
 
 _AOF_PENDING = "the append-only file, until it is rewritten: call scrub()"
 _RDB_PENDING = "the snapshot (dump.rdb), until the next one: call scrub()"
+_CLUSTER_FILES = "the files of each node of the cluster: have every node rewrite them (BGREWRITEAOF, BGSAVE)"
 _FILES_UNKNOWN = "what the server keeps in its files, of which it tells nothing: have it rewrite them"
 
 # Opening
@@ -459,36 +460,41 @@ def scrub(server: RedisConnections, receipt: EraseReceipt) -> EraseReceipt:
     """Have the server rewrite its files, and wait for it for a moment."""
     pending = _pending_files(server)
     try:
-        for file, command in ((_AOF_PENDING, "BGREWRITEAOF"), (_RDB_PENDING, "BGSAVE")):
+        for file, command, status in (
+            (_AOF_PENDING, "BGREWRITEAOF", "aof_last_bgrewrite_status"),
+            (_RDB_PENDING, "BGSAVE", "rdb_last_bgsave_status"),
+        ):
             if file in pending:
-                _wait_for_rewrite(server)  # the server refuses a second one while it writes
+                _wait_for_rewrite(server, status)  # the server refuses a second one while it writes
                 server.execute(command)
-                if _wait_for_rewrite(server):
+                if _wait_for_rewrite(server, status):
                     pending = tuple(other for other in pending if other != file)
     except StoreFailed as error:
         return receipt.replace(pending=(f"{'; '.join(pending)} ({error})",))
     return receipt.replace(scrubbed=not pending, pending=pending)
 
 
-def _wait_for_rewrite(server: RedisConnections) -> bool:
-    """Wait until the server writes no file, and return whether it succeeded in time."""
+def _wait_for_rewrite(server: RedisConnections, status: str) -> bool:
+    """Wait until the server writes no file, and return whether it says in time that it succeeded."""
     until = time.monotonic() + min(_REWRITE_TIMEOUT_S, server.timeout)
     names = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
     while time.monotonic() < until:
         info = _server_info(server, "persistence")
         if all(info.get(name, "0") == "0" for name in names):
-            return info.get("aof_last_bgrewrite_status", "ok") == "ok"
+            return info.get(status) == "ok"
         time.sleep(0.01)
     return False
 
 
 def _pending_files(server: RedisConnections) -> tuple[str, ...]:
     aof, snapshots = _server_config(server, "appendonly"), _server_config(server, "save")
+    if server.cluster:
+        return (_CLUSTER_FILES,)
     if aof is None:
         return (_FILES_UNKNOWN,)
-    return tuple(
-        file for file, used in ((_AOF_PENDING, aof == "yes"), (_RDB_PENDING, bool(snapshots))) if used
-    )
+    # A snapshot that was asked for stays where the server makes none by itself.
+    has_snapshot = bool(snapshots) or _server_info(server, "persistence").get("rdb_saves", "0") != "0"
+    return tuple(file for file, used in ((_AOF_PENDING, aof == "yes"), (_RDB_PENDING, has_snapshot)) if used)
 
 
 # Server

@@ -120,7 +120,7 @@ class RedisStore(StateStore, ForkListener):
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = (
         "replicas that have not caught up",
-        "backups and snapshots made before",
+        "backups made before, and files of an earlier run of the server",
         "exports and copies",
         "graphs that have not caught up",
         "what other programs read",

@@ -357,14 +357,20 @@ class SQLStore(ForkListener):
         with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
         self._access.discard({*receipt.ids})
-        return self._scrub_files(receipt)
+        return self._scrub_files(receipt, thorough=False)
 
     def scrub(self) -> EraseReceipt:
         """Remove what erased content may have left in the files."""
-        return self._scrub_files(EraseReceipt(at=clock.now(), unreachable=writes.UNREACHABLE))
+        receipt = EraseReceipt(at=clock.now(), unreachable=writes.UNREACHABLE)
+        return self._scrub_files(receipt, thorough=True)
 
-    def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
-        """Remove erased content from the files as far as possible; return the completed receipt."""
+    def _scrub_files(self, receipt: EraseReceipt, *, thorough: bool) -> EraseReceipt:
+        """Remove erased content from the files; return the completed receipt.
+
+        Args:
+            receipt: What was erased.
+            thorough: Do it however long it takes; otherwise only what an erasure may wait for.
+        """
         raise NotImplementedError
 
     def _size_bytes(self, db: Database) -> int:

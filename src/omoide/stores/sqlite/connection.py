@@ -420,6 +420,8 @@ class SQLiteConnections(ForkListener):
             with lock, map_errors(self.name):
                 self._check_open()  # it may have been closed while others were writing
                 self._writer = self._writer or self._connect(writer=True)
+                if FileId.of(self.name) != self._file:
+                    raise self._replaced()
                 yield self._writer
         finally:
             gate.leave(key)

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from omoide import ids
+from omoide.core.entry import Scope
 from omoide.embedders import Embedder
-from omoide.errors import Corrupted, Invalid, StoreFailed
+from omoide.errors import Corrupted, DiskFull, Invalid, StoreFailed
 from omoide.ids import has_control_characters
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import URL_REMEDY, StoreURL, embedder_for, parse_url
@@ -33,6 +34,9 @@ from omoide.stores.sqlite.connection import (
 )
 
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; one that reads longer leaves something for scrub()
+_REWRITE_LIMIT = 64_000_000  # bytes of a file that an erasure rewrites itself, in under half a second
+_PENDING_WAL = "the file and its write-ahead log, which another connection reads: call scrub() later"
+_PENDING_FILE = "unused space in the pages of the file, which is large: call scrub() to have it rewritten"
 
 
 def integrity_errors(db: sqlite3.Connection, limit: int = 20) -> list[str]:
@@ -74,24 +78,22 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
     """Replace the content of the store by a backup, atomically."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
-    if source.samefile(connections.path):
+    if connections.path.exists() and source.samefile(connections.path):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
-    fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
-    try:
+    # A temporary database has no name, so a process that is killed here leaves no copy behind.
+    with closing(sqlite3.connect("", isolation_level=None, factory=SQLiteConnection)) as copy:
         with map_errors(str(source)), closing(_open_read_only(source)) as backup_file:
             _check_backup(backup_file, source)
-            _copy(backup_file, fresh, None)
-        # What others hold in memory must not outlive the copy: the copy is another life of the file.
-        with map_errors(str(fresh)), closing(_open_exclusive(fresh)) as copy:
+            backup_file.backup(copy, pages=2_000)
+        with map_errors(str(source)):
             copy.execute("BEGIN")
-            rows.migrate_staleness(copy, connection.migrate(copy, str(fresh)))
+            rows.migrate_staleness(copy, connection.migrate(copy, str(source)))
+            # What others hold in memory must not outlive the copy: the copy is another life of the file.
             rows.renew_generation(copy)
             copy.execute("COMMIT")
             with connections.exclusive_writer() as db:
                 copy.backup(db, pages=-1)
                 db.execute("PRAGMA journal_mode = WAL")  # the copy's header said otherwise
-    finally:
-        fresh.unlink(missing_ok=True)
     if progress is not None:
         progress(1, 1)
 
@@ -114,8 +116,17 @@ def _backup_progress(progress: ProgressCallback | None) -> Callable[[int, int, i
     return lambda _status, remaining, total: progress(total - remaining, total)
 
 
-def _open_exclusive(path: Path) -> SQLiteConnection:
-    return sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)
+def rewrite(db: sqlite3.Connection) -> None:
+    """Write the whole file anew, outside a transaction, so that its pages contain only what is stored.
+
+    `secure_delete` overwrites a deleted cell, but not the copies of it that stayed in the unused part of a
+    page when its cells were moved to another page.
+    """
+    db.execute("PRAGMA temp_store = FILE")  # a large store may not fit into memory
+    try:
+        db.execute("VACUUM")
+    finally:
+        db.execute("PRAGMA temp_store = MEMORY")
 
 
 def truncate_wal(db: sqlite3.Connection) -> bool:
@@ -158,17 +169,35 @@ class SQLiteStore(SQLStore):
         """Replace the content of the store by a backup."""
         restore_backup(self._db, Path(source), progress)
 
-    def _scrub_files(self, receipt: EraseReceipt) -> EraseReceipt:
+    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
+        """Erase an entry, or everything in a scope, permanently."""
+        try:
+            return super().erase(scope, id=id, reason=reason)
+        except DiskFull:  # the log may take the room that the erasure needs for a moment
+            with self._db.exclusive_writer() as db:
+                truncate_wal(db)
+            return super().erase(scope, id=id, reason=reason)
+
+    def _scrub_files(self, receipt: EraseReceipt, *, thorough: bool) -> EraseReceipt:
         try:
             with self._db.exclusive_writer() as db:
-                truncated = truncate_wal(db)
+                pending = self._rewrite(db, limit=None if thorough else _REWRITE_LIMIT)
         except StoreFailed as error:  # what was erased stays erased
-            return receipt.replace(pending=(f"the write-ahead log ({error}): call scrub() later",))
-        if truncated:
-            return receipt.replace(scrubbed=True, pending=())
-        return receipt.replace(
-            pending=("the write-ahead log, which another connection reads: call scrub() later",)
-        )
+            pending = f"the file and its write-ahead log ({error}): call scrub() later"
+        return receipt.replace(scrubbed=pending is None, pending=() if pending is None else (pending,))
+
+    def _rewrite(self, db: SQLiteConnection, limit: int | None) -> str | None:
+        """Rewrite the file unless it is larger than a limit, and truncate its log; return what is left."""
+        # First, as a log that cannot be truncated would grow by the size of the file each time.
+        if not truncate_wal(db):
+            return _PENDING_WAL
+        if limit is not None and size_bytes(db) > limit:
+            return _PENDING_FILE
+        try:
+            rewrite(db)
+        finally:
+            truncated = truncate_wal(db)
+        return None if truncated else _PENDING_WAL
 
     def _size_bytes(self, db: Any) -> int:
         return size_bytes(db)
