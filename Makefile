@@ -36,18 +36,8 @@ bench: .venv/.ready ## run the short benchmark
 bench-full: .venv/.ready ## run the whole benchmark
 	$(PY) -m bench --full
 
-soak: export OMOIDE_EXAMPLES ?= 2000
-soak: export OMOIDE_KILLS ?= 200
-soak: export OMOIDE_SECONDS ?= 60
-soak: export OMOIDE_WORKERS ?= 8x4
-soak: export OMOIDE_TURNS ?= 2000
-soak: export OMOIDE_MCP_SERVERS ?= 8
-soak: export OMOIDE_MCP_CALLS ?= 1000
-soak: export OMOIDE_SCHEMA_EXAMPLES ?= 500
-soak: export OMOIDE_WEB_SECONDS ?= 600
-soak: .venv/.packages ## run the tests long (SEED=, and any of the counts above)
-	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
-	$(PY) scripts/conformance
+soak: .venv/.packages ## run the tests long, in timed parts (SEED=, PARTS="kills damages", any count)
+	SEED=$(SEED) $(PY) scripts/soak $(PARTS)
 
 conformance: .venv/.ready ## try the MCP server with the Inspector and the protocol's own scenarios
 	$(PY) scripts/conformance
