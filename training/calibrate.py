@@ -56,6 +56,15 @@ OUTDATED = (
     "similarity*one", "similarity*least", "forward*similarity", "similarity*change", "change*one",
 )  # fmt: skip
 
+ORDER = (
+    "shared", "left_older", "left_newer", "addition", "number", "place", "name", "speaker", "asks",
+    "relevance_newer", "gap", "similarity", "forward", "backward", "similarity*one", "similarity*least",
+    "similarity*change", "change*one", "score_lead", "similarity_lead", "closeness_lead", "logit_older",
+    "logit_newer", "logit_least", "top_older", "top_newer", "place_older", "place_newer", "ahead", "ahead^2",
+    "current", "similarity_lead*score_lead", "forward*score_lead", "shared*score_lead",
+    "closeness_lead*one", "closeness_lead*change",
+)  # fmt: skip
+
 RIDGE = 1e-3
 STEPS = 60
 DEPTH = 8
@@ -68,6 +77,8 @@ RELATION_QUESTIONS = ("What is it?", "Tell me about it.")
 """One that expects a single value and one that does not: the label holds for either."""
 RELATION_TIMES = ("2025-01-01", "2025-05-01")
 FACT_COUNT = 500
+SUCCESSION_OTHERS = (0, 30, 100, 500)
+"""Numbers of facts beside a labelled pair with a question."""
 
 
 class Hits(NamedTuple):
@@ -88,6 +99,8 @@ class Examples(NamedTuple):
     features: dict[str, Array]
     outdated: Array
     weights: Array
+    order_weights: Array
+    """Weights for the order, which two statements that are both true may have either way."""
 
 
 def collect_hits(index: Index, conversations: Sequence[Conversation]) -> Iterator[Hits]:
@@ -196,17 +209,21 @@ def _pairs_of_question(
     gold = np.isin(rows, scope.rows_of(question.gold))
     rival = np.isin(rows, scope.rows_of(question.rivals))
     older, newer = pairs.older, pairs.newer
-    cases = [
-        rival[older] & gold[newer] & ~gold[older],
-        gold[older] & gold[newer],
-        gold[older] & ~gold[newer] & ~rival[newer],
-    ]
-    weights = np.select(cases, [REPLACED_WEIGHT, BOTH_WEIGHT, OTHER_WEIGHT], 0.0)
-    known = weights > 0
+    both = (gold | rival)[older] & (gold | rival)[newer]
+    replaced = rival[older] & gold[newer] & ~gold[older] & (question.kind != "both")
+    other = gold[older] & ~gold[newer] & ~rival[newer]
+    after_rival = rival[older] & ~gold[newer] & ~rival[newer]
+    weights = np.select(
+        [replaced, both, other],
+        [REPLACED_WEIGHT, BOTH_WEIGHT * (~rival[older] | (question.kind == "both")), OTHER_WEIGHT],
+        0.0,
+    )
+    order_weights = np.select([replaced, other | after_rival], [REPLACED_WEIGHT, OTHER_WEIGHT], 0.0)
+    known = (weights > 0) | (order_weights > 0)
     if not known.any():
         return None
     features = {name: column[known] for name, column in pairs.features.items()}
-    return Examples(features, cases[0][known].astype(np.float64), weights[known])
+    return Examples(features, replaced[known].astype(np.float64), weights[known], order_weights[known])
 
 
 def join_examples(parts: Sequence[Examples]) -> Examples:
@@ -215,6 +232,7 @@ def join_examples(parts: Sequence[Examples]) -> Examples:
         {name: np.concatenate([one.features[name] for one in parts]) for name in parts[0].features},
         np.concatenate([one.outdated for one in parts]),
         np.concatenate([one.weights for one in parts]),
+        np.concatenate([one.order_weights for one in parts]),
     )
 
 
@@ -232,14 +250,16 @@ def collect_relations(index: Index) -> Examples:
             query = parse_query(text, now=scope.asked_at)
             equal = np.full(2, RELATION_RELEVANCE)
             pairs = relevance.compare(query, scope.pool, np.arange(2), np.zeros(2), equal)
-            parts.append(Examples(pairs.features, np.array([float(replaces)]), np.ones(1)))
+            parts.append(Examples(pairs.features, np.array([float(replaces)]), np.ones(1), np.zeros(1)))
     return join_examples(parts)
 
 
 class Half(NamedTuple):
-    """Half of the held-out dialogues, and of the questions about facts, with their hits."""
+    """Half of the held-out dialogues, of the questions about facts with their hits, and of the labelled pairs."""
 
     conversations: list[Conversation]
+    facts: list[Conversation]
+    successions: list[Conversation]
     hits: list[Hits]
 
 
@@ -247,10 +267,15 @@ def load_halves(index: Index) -> list[Half]:
     """Load both halves, with about as many dialogues of each kind."""
     ordered = sorted(sets.load_dialogues(held_out=True), key=lambda one: (one.kind, one.id))
     halves = []
+    chance = np.random.default_rng(sets.SEED)
+    successions = [sets.load_successions(others, chance) for others in SUCCESSION_OTHERS]
     for at in (0, 1):
         facts = [one._replace(questions=one.questions[at::2]) for one in sets.load_facts(FACT_COUNT)]
         own = ordered[at::2]
-        halves.append(Half(own, [*collect_hits(index, [*own, *facts])]))
+        large = [one._replace(questions=one.questions[at::2]) for one in sets.load_facts(sets.FACT_COUNT)]
+        pairs = [one for group in successions for one in group[at::2]]
+        hits = [*collect_hits(index, [*own, *facts])]
+        halves.append(Half(own, [*facts, *large], pairs, hits))
     return halves
 
 
@@ -265,12 +290,15 @@ def fit_calibration(index: Index, halves: Sequence[Half], relations: Examples) -
     return msgspec.structs.replace(
         calibration,
         outdated=fit_logistic(examples.features, OUTDATED, examples.outdated, examples.weights),
+        order=fit_logistic(pairs.features, ORDER, pairs.outdated, pairs.order_weights),
     )
 
 
 def collect_half_pairs(index: Index, half: Half, calibration: Calibration) -> Examples:
     """Return the pairs of hits in long scopes, and in the dialogues alone."""
-    scopes = [*sets.join_by_kind(half.conversations), *half.conversations]
+    scopes = [
+        *sets.join_by_kind(half.conversations), *half.conversations, *half.facts, *half.successions
+    ]  # fmt: skip
     return collect_pairs(index, scopes, calibration)
 
 
@@ -306,17 +334,19 @@ def report_relevance(hits: Sequence[tuple[Hits, Array]]) -> tuple[str, list[Bin]
 
 def report_succession(parts: Sequence[tuple[Examples, Calibration]]) -> str:
     """Return the figures of the model of outdated statements as text."""
-    likely: dict[float, list[float]] = {0.0: [], 1.0: []}
-    for examples, calibration in parts:
-        assert calibration.outdated is not None
-        values = calibration.outdated.probabilities(examples.features)
-        for target, group in likely.items():
-            group.extend(values[examples.outdated == target].tolist())
-    right, wrong = (metrics.mean(np.array(likely[target]) > relevance.OUTDATED_FROM) for target in (1.0, 0.0))
-    return (
-        "outdated: pairs of an answer and what it replaced, against pairs that are both true\n"
-        f"  AUC {metrics.auc_figure(likely[1.0], likely[0.0])}   marked {right}   wrongly marked {wrong}"
-    )
+    lines = ["pairs of an answer and what it replaced, against others"]
+    for name, floor in (("outdated", relevance.OUTDATED_FROM), ("order", relevance.ORDERED_FROM)):
+        likely: dict[float, list[float]] = {0.0: [], 1.0: []}
+        for examples, calibration in parts:
+            model = getattr(calibration, name)
+            values = model.probabilities(examples.features)
+            counts = (examples.weights if name == "outdated" else examples.order_weights) > 0
+            for target, group in likely.items():
+                group.extend(values[counts & (examples.outdated == target)].tolist())
+        right, wrong = (metrics.mean(np.array(likely[target]) > floor) for target in (1.0, 0.0))
+        area = metrics.auc_figure(likely[1.0], likely[0.0])
+        lines.append(f"  {name:<9} AUC {area}   above {floor}: {right}, of the others {wrong}")
+    return "\n".join(lines)
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:

@@ -30,6 +30,7 @@ PAIR_SETS = {
     "both_true": ("b", "a"),
 }
 """Sets of two statements each: the one that is asked for, and the other one."""
+FACT_COUNT = 5_000
 SEED = 20110311
 
 
@@ -176,6 +177,28 @@ def load_pairs(name: str, others: int) -> list[Conversation]:
         turns = sorted([*facts, *pair], key=lambda turn: turn.at or 0)
         question = Question(record["q"], (wanted,), name, (rival,))
         conversations.append(Conversation(record["id"], name, tuple(turns), (question,)))
+    return conversations
+
+
+def load_successions(others: int, chance: np.random.Generator) -> list[Conversation]:
+    """Load the labelled pairs with a question, each in a scope of its own with this many plain facts.
+
+    The kind of a question is `replaces` (the newer statement answers it, in the place of the older one) or
+    `both` (both are true).
+    """
+    facts = fact_turns(FACT_COUNT)
+    start, end = _time(FACTS_FROM), _time(FACTS_UNTIL)
+    conversations = []
+    for number, record in enumerate(_records(DATA / "successions.jsonl")):
+        times = np.sort(chance.integers(start, end, 2)).tolist()
+        pair = [
+            DatasetTurn(id=key, text=record[key], at=at)
+            for key, at in zip(("old", "new"), times, strict=True)
+        ]
+        beside = [facts[at] for at in chance.choice(len(facts), others, replace=False)]
+        turns = sorted([*beside, *pair], key=lambda turn: turn.at or 0)
+        question = Question(record["q"], ("new",), record["label"], ("old",))
+        conversations.append(Conversation(f"succession-{number}", "facts", tuple(turns), (question,)))
     return conversations
 
 

@@ -66,6 +66,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether a memory helps to answer a query."""
     outdated: LogisticModel | None = None
     """Whether the newer of two memories replaces the older one."""
+    order: LogisticModel | None = None
+    """Whether two memories are values of what the query asks for, seen beside the other hits."""
 
 
 @cache
@@ -244,6 +246,10 @@ SCORE_GAP = 2.5
 """Distance of scores from which they do."""
 OUTDATED_FROM = 0.9
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
+ORDERED_FROM = 0.3
+"""Probability from which the newer of two hits stands first."""
+LEAD_OF_ALL = 3.0
+"""Lead of the scores of two rows where there is no other."""
 _MAX_TOKENS = 64
 
 
@@ -278,24 +284,25 @@ def arrange(
         return order, {}
     compared = np.asarray(rows[:MAX_ROWS], np.int64)
     time = pool.column("time")[compared]
-    newer = {} if query.expects_many else _outdated(query, pool, compared, scores, relevance, calibration)
+    pairs = compare(query, pool, compared, scores[:MAX_ROWS], relevance[:MAX_ROWS])
+    newer = {} if query.expects_many else _find_outdated(pairs, time, calibration)
     spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
     size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
     if not query.tense and not _name_the_same(query, pool, compared[:size]):
         size = 1
     direction = 1 if query.tense == "past" else -1
     order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
-    for older, newest in newer.items():
-        if query.tense != "past" and order.index(newest) > order.index(older):
-            order.remove(newest)
-            order.insert(order.index(older), newest)
+    for older, newest in [*_find_values(pairs, time, calibration), *newer.items()]:
+        first, second = (older, newest) if query.tense == "past" else (newest, older)
+        if order.index(first) > order.index(second):
+            order.remove(first)
+            order.insert(order.index(second), first)
     return order, newer
 
 
 def _standing_out(scores: Array, relevance: Array, max_spread: float) -> int:
     """Return the number of the best rows that stand out from all others; 1 if it is only one, or too many."""
-    bounded = np.clip(relevance, 1e-4, 1 - 1e-4)
-    likelihood = np.log(bounded / (1 - bounded))
+    likelihood = _logits(relevance)
     for size in range(2, min(MAX_COMPETING, len(scores)) + 1):
         weakest = likelihood[:size].min()
         if relevance[:size].min() < MIN_RELEVANCE or likelihood[:size].max() - weakest > max_spread:
@@ -305,6 +312,11 @@ def _standing_out(scores: Array, relevance: Array, max_spread: float) -> int:
         if scores[:size].min() - scores[size:].max() >= SCORE_GAP:
             return size
     return 1
+
+
+def _logits(relevance: Array) -> Array:
+    bounded = np.clip(relevance, 1e-4, 1 - 1e-4)
+    return np.asarray(np.log(bounded / (1 - bounded)))
 
 
 def _name_the_same(query: ParsedQuery, pool: CandidatePool, rows: Array) -> bool:
@@ -323,30 +335,33 @@ def _name_the_same(query: ParsedQuery, pool: CandidatePool, rows: Array) -> bool
     return bool((has_term | ~has_term[0]).all())
 
 
-def _outdated(
-    query: ParsedQuery,
-    pool: CandidatePool,
-    rows: Array,
-    scores: Array,
-    relevance: Array,
-    calibration: Calibration | None,
-) -> dict[int, int]:
+def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -> dict[int, int]:
     """Return, for each row that a newer one replaces, the newest of those."""
     if calibration is None or calibration.outdated is None:
         return {}
-    pairs = compare(query, pool, rows, scores[:MAX_ROWS], relevance[:MAX_ROWS])
+    return dict(_likely_pairs(pairs, time, calibration.outdated, OUTDATED_FROM))  # the last of several counts
+
+
+def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> list[tuple[int, int]]:
+    """Return the pairs of an older and a newer row that state values of one thing, the newest last."""
+    if calibration is None or calibration.order is None:
+        return []
+    return _likely_pairs(pairs, time, calibration.order, ORDERED_FROM)
+
+
+def _likely_pairs(pairs: Pairs, time: Array, model: LogisticModel, floor: float) -> list[tuple[int, int]]:
     if not len(pairs.older):
-        return {}
-    is_outdated = calibration.outdated.probabilities(pairs.features) > OUTDATED_FROM
-    time = pool.column("time")[rows]
-    found = zip(pairs.older[is_outdated].tolist(), pairs.newer[is_outdated].tolist(), strict=True)
-    return dict(sorted(found, key=lambda pair: time[pair[1]]))  # the last one of several counts
+        return []
+    is_likely = model.probabilities(pairs.features) > floor
+    found = zip(pairs.older[is_likely].tolist(), pairs.newer[is_likely].tolist(), strict=True)
+    return sorted(found, key=lambda pair: time[pair[1]])
 
 
 def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array, relevance: Array) -> Pairs:
     """Compare rows pairwise, given the score and the relevance of each."""
     time = pool.column("time")[rows]
     older, newer = np.nonzero(time[:, None] < time[None, :])
+    likelihood = _logits(relevance)
     flags = pool.column("flags")[rows]
     speaker = pool.column("speaker")[rows]
     role = pool.column("role")[rows]
@@ -370,15 +385,55 @@ def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array,
         "one": np.full(len(older), float(query.expects_one)),
         "current": np.full(len(older), float(query.tense == "current")),
         "past": np.full(len(older), float(query.tense == "past")),
+        "logit_older": likelihood[older],
+        "logit_newer": likelihood[newer],
+        "logit_least": np.minimum(likelihood[older], likelihood[newer]),
+        "score_lead": _score_lead(scores)[older, newer],
+        "top_older": scores[older] - scores.max(initial=-np.inf),
+        "top_newer": scores[newer] - scores.max(initial=-np.inf),
+        "place_older": 1 / (1 + older),
+        "place_newer": 1 / (1 + newer),
         "gap": np.log1p((time[newer] - time[older]) / 86_400_000) / 6,
     }
     if len(pool.vectors):
         means = _mean_vectors(pool, rows)
-        both["similarity"] = (means @ means.T)[older, newer]
+        similarity = means @ means.T
         closeness = _token_closeness(pool, rows)
+        both["similarity"] = similarity[older, newer]
         both["forward"] = closeness[older, newer]
         both["backward"] = closeness[newer, older]
+        both["similarity_lead"] = _similarity_lead(similarity)[older, newer]
+        both["closeness_lead"] = _similarity_lead((closeness + closeness.T) / 2)[older, newer]
     return Pairs(older, newer, both)
+
+
+def _highest_other(values: Array, lowest: float) -> Array:
+    """Return [rows, columns]: the highest value of each row in any other column, or `lowest`."""
+    places = np.arange(len(values))
+    best = values.argmax(axis=1)
+    rest = values.copy()
+    rest[places, best] = -np.inf
+    highest, second = values[places, best], rest.max(axis=1)
+    others = np.where(best[:, None] == places[None, :], second[:, None], highest[:, None])
+    return np.asarray(np.maximum(others, lowest))
+
+
+def _similarity_lead(similarity: Array) -> Array:
+    """Return [rows, rows]: how much more alike two rows are than either is to any other row."""
+    others = _highest_other(similarity - np.diag(np.full(len(similarity), np.inf)), 0.0)
+    return np.asarray(similarity - np.maximum(others, others.T))
+
+
+def _score_lead(scores: Array) -> Array:
+    """Return [rows, rows]: how far the lower score of two rows lies above that of any other row."""
+    least = np.minimum(scores[:, None], scores[None, :])
+    if len(scores) < 3:
+        return np.full_like(least, LEAD_OF_ALL)
+    first, second, third = np.argsort(-scores, kind="stable")[:3]
+    rows = np.arange(len(scores))
+    has_first, has_second = ((rows[:, None] == one) | (rows[None, :] == one) for one in (first, second))
+    other = np.where(~has_first, scores[first], np.where(~has_second, scores[second], scores[third]))
+    return np.asarray(np.clip(least - other, -6.0, 6.0))
 
 
 def _mean_vectors(pool: CandidatePool, rows: Array) -> Array:
