@@ -20,15 +20,26 @@ Guard = Callable[[Entry], Entry]
 """Receives each entry before it is written and returns the entry to store, or raises `Refused`."""
 
 
+_RUN = re.compile(r"\S+")
+_USER = re.compile(r"://[^\s/:@]*:")
+
+
 def mask_url(url: str) -> str:
-    """Return a URL with its password masked."""
-    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
+    """Return a URL, or a text with URLs in it, with its password masked."""
+    return _RUN.sub(_mask_run, url) if "@" in url else url
+
+
+def _mask_run(run: re.Match[str]) -> str:
+    before, _, after = run.group().rpartition("@")  # a password may contain this sign, too
+    user = _USER.search(before)
+    return run.group() if user is None else f"{before[: user.end()]}***@{after}"
 
 
 MASK = "[{name} removed]"
 
 _WORD = r"[A-Za-z0-9_\-]"
 
+# Each takes time in proportion to the text: what has no upper limit is read once, from where it begins.
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
         "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)",
@@ -38,13 +49,15 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         "a Google key": rf"\bAIza{_WORD}{{35}}",
         "a Stripe key": r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}",
         "an API key": rf"\bsk-(?:ant-|proj-|or-)?{_WORD}{{20,}}",
-        "a JSON web token": rf"\beyJ{_WORD}{{8,2000}}\.eyJ{_WORD}{{8,4000}}\.{_WORD}{{8,}}",
+        # The lookahead reads what follows the first part once, not again from each "eyJ" in it.
+        "a JSON web token": rf"(?<!{_WORD})(?={_WORD}*+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{8}})"
+        rf"{_WORD}*?\beyJ{_WORD}{{8,}}+\.eyJ{_WORD}++\.{_WORD}++",
         "a bearer token": r"(?i)\bauthorization\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+"
         r"[A-Za-z0-9._~+/\-]{8,}=*",
         "a password in a URL": r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]{0,20}://[^\s/:@]{1,200}:[^\s/@]{1,200}@",
         "a password": r"(?i)\b(?:password|passwd|passphrase|pwd|secret|api[_\- ]?key"
         r"|access[_\- ]?token|client[_\- ]?secret)"
-        r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']*[0-9!@#$%^&*])[^\s\"',;]{6,}",
+        r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']{0,100}[0-9!@#$%^&*])[^\s\"',;]{6,}",
         "a card number": r"\b(?:\d[ \-]?){13,19}\b",
     }
 )
@@ -100,8 +113,8 @@ _SECRET_KEY = re.compile(
     r"(?:^|_)(?:password|passwd|pwd|passphrase|passcode|secret|token|jwt|bearer|otp|pin|credential|o?auth"
     r"|authorization|cookie|(?:api|access|secret|private|signing|encryption|ssh)_?key)s?$"
 )
-_TOKEN_COUNT_KEY = re.compile(
-    r"(?:^|_)(?:max|min|num|input|output|total|prompt|completion|reserve|used)_(?:\w+_)?tokens?$"
+_TOKEN_COUNT_WORDS = frozenset(
+    ("max", "min", "num", "input", "output", "total", "prompt", "completion", "reserve", "used")
 )
 _WORD_BREAKS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
@@ -112,7 +125,9 @@ _COMPILED_PATTERNS = {name: re.compile(pattern, re.DOTALL) for name, pattern in 
 def is_secret_key(key: str) -> bool:
     """Return True if a key names a secret, such as `api_key`."""
     words = _WORD_BREAKS.sub("_", key).lower()
-    return _SECRET_KEY.search(words) is not None and _TOKEN_COUNT_KEY.search(words) is None
+    *others, last = words.split("_")
+    is_token_count = last in ("token", "tokens") and not _TOKEN_COUNT_WORDS.isdisjoint(others)
+    return _SECRET_KEY.search(words) is not None and not is_token_count
 
 
 def is_secret(key: str, value: str | int | float) -> bool:

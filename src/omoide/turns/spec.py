@@ -266,8 +266,6 @@ _SCHEMA_CLASSES = {"state_schema": "state_class", "result": "result_class"}
 """The fields with a JSON Schema, and the field of the class that goes with each."""
 
 _PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
-_FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
-_BRACES = re.compile(r"\{.*\}", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
 
 
@@ -707,9 +705,10 @@ def _class_for(schema: bytes, name: str) -> type:
 def _find_json_object(content: str) -> dict[str, Any] | None:
     """Return the object in an answer: all of it, the last fenced block, or the text in braces."""
     # Models wrap JSON in prose or in a code block.
-    fenced = _FENCED.findall(content)
-    braces = _BRACES.search(content)
-    for text in (content, *fenced[-1:], *([] if braces is None else [braces.group()])):
+    blocks = [block.strip().removeprefix("json").strip() for block in content.split("```")[1:-1]]
+    fenced = [block for block in blocks if block.startswith("{") and block.endswith("}")]
+    braces = content[content.find("{") : content.rfind("}") + 1]
+    for text in (content, *fenced[-1:], braces):
         try:
             plain = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
