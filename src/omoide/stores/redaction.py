@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence
+from omoide.core.entry import Entry, Evidence, MessageRef
 from omoide.core.frozen import thaw
 from omoide.errors import Invalid, Refused
 
@@ -34,6 +34,9 @@ def _mask_run(run: re.Match[str]) -> str:
     user = _USER.search(before)
     return run.group() if user is None else f"{before[: user.end()]}***@{after}"
 
+
+_IDS = ("id", "namespace", "user_id", "agent_id", "session_id", "project_id", "superseded_by")
+_CARD = "a card number"
 
 MASK = "[{name} removed]"
 
@@ -58,7 +61,7 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         "a password": r"(?i)\b(?:password|passwd|passphrase|pwd|secret|api[_\- ]?key"
         r"|access[_\- ]?token|client[_\- ]?secret)"
         r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']{0,100}[0-9!@#$%^&*])[^\s\"',;]{6,}",
-        "a card number": r"\b(?:\d[ \-]?){13,19}\b",
+        _CARD: r"\b(?:\d[ \-]?){13,19}\b",
     }
 )
 
@@ -72,17 +75,16 @@ def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
     patterns = _compile_patterns(extra_patterns)
 
     def guard(entry: Entry) -> Entry:
+        _check_ids(entry, patterns)
         for field, text in _texts(entry):
-            found = [name for name, pattern in patterns.items() if _matches(name, pattern, text)]
-            if found:
-                raise Refused(field, found)
+            _check(field, text, patterns)
         return entry
 
     return guard
 
 
 def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
-    """Return a guard that replaces secrets in entries and keeps the rest.
+    """Return a guard that replaces secrets in entries and keeps the rest; it raises `Refused` for one in an id.
 
     Args:
         extra_patterns: Further regular expressions by the name that masks use for them.
@@ -95,6 +97,7 @@ def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
         return text
 
     def guard(entry: Entry) -> Entry:
+        _check_ids(entry, patterns)
         if all(clean(text) == text for _, text in _texts(entry)):
             return entry
         return entry.replace(
@@ -104,6 +107,7 @@ def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
             tags=tuple(clean(tag) for tag in entry.tags),
             metadata=_clean_data(thaw(entry.metadata), clean),
             evidence=tuple(_clean_evidence(evidence, clean) for evidence in entry.evidence),
+            message=_clean_message(entry.message, clean),
         )
 
     return guard
@@ -167,6 +171,23 @@ def _compile_patterns(extra_patterns: Mapping[str, str] | None) -> dict[str, re.
     return patterns
 
 
+def _check(field: str, text: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
+    found = [name for name, pattern in patterns.items() if _matches(name, pattern, text)]
+    if found:
+        raise Refused(field, found)
+
+
+def _check_ids(entry: Entry, patterns: Mapping[str, re.Pattern[str]]) -> None:
+    """Raise `Refused` for a secret in an id, which cannot be masked: several ids would become one."""
+    # Ids are often long numbers, one in ten of which has the check digit of a card.
+    patterns = {name: pattern for name, pattern in patterns.items() if name != _CARD}
+    for field in _IDS:
+        if (id := getattr(entry, field)) is not None:
+            _check(field, id, patterns)
+    if entry.message is not None:
+        _check("message.thread", entry.message.thread, patterns)
+
+
 def _matches(name: str, pattern: re.Pattern[str], text: str) -> bool:
     return any(_is_valid_match(name, match) for match in pattern.finditer(text))
 
@@ -177,7 +198,7 @@ def _mask_match(name: str, match: re.Match[str]) -> str:
 
 def _is_valid_match(name: str, match: re.Match[str]) -> bool:
     """Return False for long numbers that fail the check digit of card numbers."""
-    if name != "a card number":
+    if name != _CARD:
         return True
     digits = [int(letter) for letter in match.group() if letter.isdigit()]
     doubled = [digit if at % 2 == 0 else sum(divmod(2 * digit, 10)) for at, digit in enumerate(digits[::-1])]
@@ -190,6 +211,8 @@ def _texts(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "key", entry.key
     if entry.rationale is not None:
         yield "rationale", entry.rationale
+    if entry.message is not None and entry.message.speaker is not None:
+        yield "message.speaker", entry.message.speaker
     for index, tag in enumerate(entry.tags):
         yield f"tags[{index}]", tag
     for index, evidence in enumerate(entry.evidence):
@@ -233,6 +256,12 @@ def _clean_value(key: str, value: Any, clean: Any) -> Any:
             return value
         return alone if alone != str(value) else clean(pair)
     return _clean_data(value, clean)
+
+
+def _clean_message(message: MessageRef | None, clean: Any) -> MessageRef | None:
+    if message is None or message.speaker is None:
+        return message
+    return message.replace(speaker=clean(message.speaker))
 
 
 def _clean_evidence(evidence: Evidence, clean: Any) -> Evidence:
