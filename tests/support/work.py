@@ -1,9 +1,9 @@
 """Count the work of a function of text: the same number on every machine, however busy it is.
 
-`counted` imports Omoide anew with counting patterns in place of its regular expressions. A pattern answers as
-`re` does, and beside it a small backtracking matcher over the same parse tree counts the steps that the search
-takes. Executed lines, the lengths of texts whose methods are called, and those of texts that are assigned,
-count as well.
+`counted` imports Omoide anew with counting patterns in place of its regular expressions. A pattern answers
+as `re` does, and beside it a small backtracking matcher over the same parse tree counts the steps that the
+search takes. Executed lines, the lengths of texts whose methods are called, and those of texts that are
+assigned, count as well.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from re import _compiler, _parser  # type: ignore[attr-defined]
+from importlib import import_module
 from random import Random
+from re import _compiler, _parser  # type: ignore[attr-defined]
 from re import _constants as op
 from types import FrameType
 from typing import Any
 
-import _sre
-
+_sre: Any = import_module("_sre")
 Continue = Callable[[int], bool]
 Matcher = Callable[[int, Continue], bool]
 """Matches at a position and continues with the position after it; False where neither way leads on."""
@@ -128,9 +128,9 @@ class StepCounter:
         if kind is op.BRANCH:
             return self._branch(value[1], flags)
         if kind in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
-            return self._repeat(kind, *value, flags)
+            return self._repeat(kind, value, flags)
         if kind in (op.ASSERT, op.ASSERT_NOT):
-            return self._look(kind is op.ASSERT, *value, flags)
+            return self._look(kind is op.ASSERT, value, flags)
         if kind is op.ATOMIC_GROUP:
             return self._atomic(self._sequence(list(value), flags))
         if kind is op.GROUPREF:
@@ -204,10 +204,11 @@ class StepCounter:
 
         return match
 
-    def _repeat(self, kind: Any, least: int, most: int, inner: Any, flags: int) -> Matcher:
+    def _repeat(self, kind: Any, value: Any, flags: int) -> Matcher:
+        least, most, inner = value
         nodes = list(inner)
         if len(nodes) == 1 and nodes[0][0] in _SINGLE:
-            return self._repeat_one(kind, least, most, self._accepts(*nodes[0], flags))
+            return self._repeat_one(kind, least, most, self._accepts(nodes[0][0], nodes[0][1], flags))
         body = self._sequence(nodes, flags)
 
         def attempt(at: int, count: int, go_on: Continue) -> bool:
@@ -264,7 +265,8 @@ class StepCounter:
 
         return match
 
-    def _look(self, wanted: bool, way: int, inner: Any, flags: int) -> Matcher:
+    def _look(self, wanted: bool, value: Any, flags: int) -> Matcher:
+        way, inner = value
         body = self._sequence(list(inner), flags)
         width = inner.getwidth()[0] if way < 0 else 0
 
@@ -424,7 +426,7 @@ class Meter:
     def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "c_call" and frame.f_globals.get("__name__", "").startswith("omoide"):
             owner = getattr(arg, "__self__", None)
-            if type(owner) in (str, bytes):
+            if isinstance(owner, (str, bytes)):
                 self.add(len(owner), f"{frame.f_code.co_name}: {arg.__name__}")
 
 
