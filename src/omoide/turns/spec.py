@@ -748,9 +748,8 @@ def _parse_yaml(text: object, name: str) -> object:
     _check_yaml_size(text, name)
     try:
         # Checked as events, before anything is built: aliases can expand a small file without bounds.
-        for event in _check_depth(
-            yaml, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
-        ):
+        events = yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        for event in _check_keys(yaml, _check_depth(yaml, events, name), name):
             if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
                 raise Invalid(name, "holds an alias, an anchor or a tag", "write it out")
             # YAML 1.1 reads 1:30:59… as a sexagesimal number, digit by digit, which may take very long.
@@ -770,4 +769,25 @@ def _check_depth(yaml: Any, events: Any, name: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > codec.MAX_LEVELS:
             raise Unsupported(name, f"is nested deeper than {codec.MAX_LEVELS} levels", "flatten it")
+        yield event
+
+
+def _check_keys(yaml: Any, events: Any, name: str) -> Any:
+    """Yield the events; raise for a key that its mapping has already: only one of the values would count."""
+    keys: list[set[str] | None] = []  # of each open mapping; None for a list
+    is_key: list[bool] = []
+    for event in events:
+        if isinstance(event, yaml.CollectionEndEvent):
+            keys.pop()
+            is_key.pop()
+        elif isinstance(event, yaml.NodeEvent) and keys and (known := keys[-1]) is not None:
+            if is_key[-1] and isinstance(event, yaml.ScalarEvent):
+                if event.value in known:
+                    line = event.start_mark.line + 1
+                    raise Invalid(name, f"repeats the key {event.value!r} in line {line}", "keep one of them")
+                known.add(event.value)
+            is_key[-1] = not is_key[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            is_key.append(True)
         yield event
