@@ -84,7 +84,9 @@ def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
 
 
 def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
-    """Return a guard that replaces secrets in entries and keeps the rest; it raises `Refused` for one in an id.
+    """Return a guard that replaces secrets in entries and keeps the rest.
+
+    It raises `Refused` for a secret in an id.
 
     Args:
         extra_patterns: Further regular expressions by the name that masks use for them.

@@ -426,10 +426,10 @@ class ProviderModel:
 def _withhold_environment(client: Any, api_key: str | None) -> None:
     """Keep what a provider's library reads from the environment out of the requests of its client.
 
-    Such are names of an organisation and a project, tokens, and headers for all requests. Copies of the client
-    read them again, so that they are removed from each request.
+    Such are names of an organisation and a project, tokens, and headers for all requests. They are removed
+    from each request, because copies of the client read them again.
     """
-    http_client = getattr(client, "_client", None)
+    http_client: Any = getattr(client, "_client", None)
     if not hasattr(http_client, "event_hooks"):
         return
 
@@ -453,7 +453,9 @@ def _withhold_environment(client: Any, api_key: str | None) -> None:
     }
 
 
-_OWN_HEADERS = frozenset(("host", "connection", "content-length", "content-type", "accept", "accept-encoding"))
+_OWN_HEADERS = frozenset(
+    ("host", "connection", "content-length", "content-type", "accept", "accept-encoding")
+)
 """Headers of the request itself."""
 
 
