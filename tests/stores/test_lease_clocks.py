@@ -25,9 +25,7 @@ def claim(store: Any, owner: str, *, ahead: int = 0, ttl_ms: int = TTL_MS) -> An
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_lease_of_an_owner_whose_clock_is_ahead_blocks_for_its_length(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_a_lease_of_an_owner_whose_clock_is_ahead_ends(kind: str, tmp_path: Path) -> None:
     """Counted from the first time that this process saw it; its token keeps the late owner out."""
     with a_store(kind, tmp_path) as store:
         late = claim(store, "ahead", ahead=YEARS)

@@ -41,14 +41,11 @@ def claim_lease(
         ttl_ms: Its length.
         now: The time by the clock of this process.
     """
-    if held is None or held.until == 0:  # released
-        return Lease(
-            owner=owner, until=now + ttl_ms, token=1 + (0 if held is None else held.token), ttl=ttl_ms
-        )
-    if held.owner == owner:
-        # Nobody else had it in between, whatever the clock says. A clock that went back does not end it.
-        until = max(now + ttl_ms, held.until + 1)
-        return Lease(owner=owner, until=until, token=held.token, ttl=ttl_ms)
-    if held.until > now and is_believed(place, (held.token, held.until), held.ttl):
-        return None
-    return Lease(owner=owner, until=now + ttl_ms, token=held.token + 1, ttl=ttl_ms)
+    token = 0 if held is None else held.token
+    if held is not None and held.until > 0:  # not released
+        if held.owner == owner:
+            # Nobody else had it in between, whatever the clock says. A clock that went back does not end it.
+            return Lease(owner=owner, until=max(now + ttl_ms, held.until + 1), token=token, ttl=ttl_ms)
+        if held.until > now and is_believed(place, (token, held.until), held.ttl):
+            return None
+    return Lease(owner=owner, until=now + ttl_ms, token=token + 1, ttl=ttl_ms)
