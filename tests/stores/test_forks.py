@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.fork_process import acknowledged, start
-from tests.support.stores import ADA, a_store, keep, list_ids
+from tests.support.stores import ADA, a_store, keep, list_ids, open_core
 
-from omoide.errors import Replaced
+from omoide.errors import Replaced, StoreFailed
 
 KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
@@ -167,6 +167,45 @@ def test_a_file_that_was_replaced_is_noticed_by_the_next_write(tmp_path: Path, h
         for _ in range(2):
             with pytest.raises(Replaced, match="open it again"):
                 keep(store, "Tea.", id="b")
+
+
+def test_a_symbolic_link_names_the_file_that_it_points_to(tmp_path: Path) -> None:
+    """Also a file that does not exist yet; both names are of one store, with one log."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "memory.db").symlink_to("real/memory.db")
+    with a_store("sqlite", tmp_path) as one, a_store("sqlite", tmp_path / "real") as other:
+        keep(one, "Tea.", id="a")
+        keep(other, "Tea.", id="b")
+        assert sorted(list_ids(one)) == sorted(list_ids(other)) == ["a", "b"]
+        (tmp_path / "real" / "memory.db-wal").unlink()
+        with pytest.raises(Replaced):
+            keep(one, "Tea.", id="c")
+
+
+def test_a_symbolic_link_that_points_elsewhere_is_noticed(tmp_path: Path) -> None:
+    """Nothing is acknowledged into the file that it pointed to before."""
+    (tmp_path / "memory.db").symlink_to("one.db")
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        (tmp_path / "memory.db").unlink()
+        (tmp_path / "memory.db").symlink_to("two.db")
+        with pytest.raises(Replaced):
+            keep(store, "Tea.", id="b")
+
+
+def test_a_file_with_two_names_is_not_opened(tmp_path: Path) -> None:
+    """By hard links it would have two logs, each overwriting what the other one acknowledged."""
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "memory.db").hardlink_to(tmp_path / "memory.db")
+        for folder in (tmp_path, tmp_path / "other"):
+            with pytest.raises(StoreFailed, match="has 2 names"):
+                open_core("sqlite", folder)
+        keep(store, "Tea.", id="b")
+        (tmp_path / "other" / "memory.db").unlink()
+    with a_store("sqlite", tmp_path) as store:
+        assert list_ids(store) == ["a", "b"]
 
 
 def test_a_replaced_store_can_be_opened_again(tmp_path: Path) -> None:

@@ -334,8 +334,8 @@ class SQLiteConnections(ForkListener):
         max_pages: int | None = None,
         timeout: float = 60.0,
     ) -> None:
-        self.path = path
         self.name = str(path)
+        self.path = Path(os.path.realpath(path))  # a link that points elsewhere later is noticed by its name
         self.read_only = read_only
         self._power_safe = power_safe
         self._max_pages = max_pages
@@ -345,7 +345,8 @@ class SQLiteConnections(ForkListener):
         self._reset()
         forks.register(self)
         if not read_only:
-            create_private_file(path)
+            create_private_file(self.path)
+        check_single_name(self.path)
         try:
             with map_errors(self.name):
                 self._prepare()
@@ -607,6 +608,18 @@ def _leave_transaction(db: SQLiteConnection) -> bool:
         db.close()
         return False
     return True
+
+
+def check_single_name(path: Path) -> None:
+    """Raise `StoreFailed` if a file has several hard links: SQLite would keep a log for each of them."""
+    try:
+        names = os.stat(path).st_nlink
+    except OSError:
+        return  # SQLite says what is wrong with it
+    if names > 1:
+        raise StoreFailed(
+            str(path), f"has {names} names (hard links)", "remove the others, or use symbolic links"
+        )
 
 
 def create_private_file(path: Path) -> None:

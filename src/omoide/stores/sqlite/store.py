@@ -275,7 +275,7 @@ def network_file_system(path: Path) -> str | None:
     except OSError:
         return None
     best, kind = "", ""
-    folder = os.path.realpath(path.parent)
+    folder = os.path.dirname(os.path.realpath(path))
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) > 2:
