@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
-import select
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,8 +15,6 @@ from tests.support.fork_process import acknowledged, start
 from tests.support.stores import ADA, a_store, keep, list_ids, open_core
 
 from omoide.errors import Replaced, StoreFailed
-
-KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -101,30 +96,6 @@ def test_a_second_handle_does_not_drop_the_locks_of_the_first(tmp_path: Path) ->
             keep(store, "Coffee.")
     finish(process)
     assert len(check_all_there(tmp_path, noted)) == 11
-
-
-def _until(process: subprocess.Popen[bytes], noted: Path, enough: int) -> None:
-    """Wait until some writes are acknowledged."""
-    while len(acknowledged(noted)) < enough and process.poll() is None:
-        select.select([], [], [], 0.002)
-
-
-@pytest.mark.timeout(0)
-def test_random_forks_handles_and_kills_lose_nothing(tmp_path: Path) -> None:
-    """Processes that write, open, close and fork at random are killed; each acknowledged write is there."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
-    chance, noted = random.Random(seed), tmp_path / "noted"
-    rounds = max(2, KILLS // 4)
-    for turn in range(rounds):
-        processes = [start("live", tmp_path / "memory.db", noted, f"{turn}{who}", seed) for who in "ab"]
-        for process in processes:
-            _until(process, noted, len(acknowledged(noted)) + chance.randrange(5, 60))
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it forked
-            process.communicate()
-        check_all_there(tmp_path, noted)
-    assert len(acknowledged(noted)) > rounds
 
 
 # Files

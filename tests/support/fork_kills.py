@@ -192,7 +192,7 @@ class Program:
             case 5 | 6:
                 self._fork(python=False)
             case 7:
-                subprocess.run(["true"], check=True)  # noqa: S607 - by vfork, or fork and exec
+                subprocess.run(["true"], check=True)
             case _:
                 self._fork(python=True)
         for thread in threads:
@@ -330,9 +330,7 @@ class Round:
             kept = {entry.id: entry.rev for entry in store.list_entries(ADA)}
             listed = Counter(list_ids(store, ADA))
         problems += [f"{id} is there {count} times" for id, count in listed.items() if count > 1]
-        last: dict[str, str] = {}
-        for id, said_last in (line.split(" ") for line in self.notes.read("acknowledged")):
-            last[id] = said_last
+        last = dict(line.split(" ") for line in self.notes.read("acknowledged"))
         for id, state in last.items():
             if state == "-" and id in kept:
                 problems.append(f"{id} was erased, and is there")

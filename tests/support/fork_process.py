@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -195,48 +194,6 @@ def beside(path: str, log: str) -> None:
     os._exit(0)  # as a killed process: what was acknowledged has to be there
 
 
-# Many at once, at random
-
-
-def live(path: str, log: str, name: str, seed: str) -> None:
-    """Write, open, close and fork at random until killed."""
-    chance = random.Random(f"{seed}:{name}")
-    journal, handles, depth, n = Journal(log), [open_handle(path)], 0, 0
-    while True:
-        n += 1
-        match chance.randrange(12):
-            case 0 if len(handles) < 3:
-                handles.append(open_handle(path))
-            case 1 if len(handles) > 1:
-                handles.pop(chance.randrange(len(handles))).close()
-            case 2 | 3 if depth < 3:
-                threads = [threading.Thread(target=_write_all, args=(journal, handles[0], f"{name}.{n}.t"))]
-                if chance.random() < 0.5:
-                    threads.clear()
-                for thread in threads:
-                    thread.start()
-                if os.fork() == 0:
-                    depth, name = depth + 1, f"{name}.{n}"
-                    chance = random.Random(f"{seed}:{name}")
-                else:
-                    for thread in threads:
-                        thread.join()
-                    if chance.random() < 0.2:
-                        leave(chance.choice(("exit", "return")))
-            case 4 if depth and chance.random() < 0.3:
-                leave(chance.choice(("exit", "return")))
-            case _:
-                try:
-                    journal.write(chance.choice(handles), f"{name}-{n}")
-                except Forked:
-                    os._exit(0)
-
-
-def _write_all(journal: Journal, store: Any, name: str) -> None:
-    for n in range(5):
-        journal.write(store, f"{name}-{n}")
-
-
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, beside, live]
+    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, beside]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])
