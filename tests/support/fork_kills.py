@@ -224,10 +224,8 @@ class Program:
         else:
             if method == "forkserver":
                 multiprocessing.set_forkserver_preload(["tests.support.fork_kills"])
-            process = context.Process(
-                target=run_program, args=(str(self.folder), name, self.seed, self.depth + 1), daemon=True
-            )
-            process.start()
+            args = (str(self.folder), name, self.seed, self.depth + 1)
+            context.Process(target=run_program, args=args).start()
 
     def _run_child(self, name: str) -> None:
         self._begin(name, self.depth + 1)
