@@ -8,6 +8,7 @@ written. A registered `ForkListener` is called before and after each fork. Proce
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from threading import Lock, RLock
@@ -106,4 +107,5 @@ def _after_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
+    atexit.register(check_process)  # before destructors run, in a child that used nothing
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

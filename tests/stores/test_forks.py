@@ -82,6 +82,14 @@ def test_a_child_refuses_a_file_that_was_in_use_at_the_fork(
     assert {"before", "after"} <= {*check_all_there(tmp_path, noted)}
 
 
+@pytest.mark.parametrize("who", ["self", "other"])
+def test_a_child_that_never_uses_the_store_leaves_it_alone(tmp_path: Path, who: str) -> None:
+    """Also when C code forked it, so that Python knows of no child, and it ends with all destructors."""
+    noted = tmp_path / "noted"
+    assert finish(start("exit_unseen", tmp_path / "memory.db", noted, who)) == b"held 500"
+    assert {"before", "after"} <= {*check_all_there(tmp_path, noted)}
+
+
 def test_a_second_handle_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
     """A process that opened the file twice keeps what it writes after another one came and went."""
     noted = tmp_path / "noted"

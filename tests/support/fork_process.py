@@ -183,6 +183,56 @@ def _try_in_child(path: str, journal: Journal, store: Any, fork: str) -> None:
     leave("return" if fork == "python" else "exit")
 
 
+def exit_unseen(path: str, log: str, who: str) -> None:
+    """Have C code fork while a transaction is open; the child ends without using the store.
+
+    `self`: this thread is inside the transaction, which the child leaves by an exception. `other`: another
+    thread is, and the child ends with all destructors.
+    """
+    store, journal = open_handle(path), Journal(log)
+    HANDLES.append(store)
+    journal.write(store, "before")
+    inside, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._db.write_transaction() as db:
+            _spill(db)
+            inside.set()
+            end.wait(30)
+
+    # Not released during the call, as in a C extension: the interpreter could not go on in the child.
+    fork = ctypes.PyDLL(None).fork
+    if who == "self":
+        with store._db.write_transaction() as db:
+            _spill(db)
+            child = int(fork())
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+    else:
+        thread = threading.Thread(target=hold, daemon=True)
+        thread.start()
+        inside.wait(30)
+        child = int(fork())
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        end.set()
+        thread.join()
+    journal.write(store, "after")
+    (held,) = store._db.read_once(
+        lambda db: db.execute("SELECT count(*) FROM settings WHERE name LIKE 'held%'").fetchone()
+    )
+    os.write(1, f"held {held}".encode())
+    os._exit(0)
+
+
+def _spill(db: Any) -> None:
+    """Write more than the cache holds, so that a part of the transaction is in the log already."""
+    db.execute("PRAGMA cache_size = 10")
+    db.executemany("INSERT INTO settings VALUES (?, ?)", [(f"held{n}", "x" * 3_000) for n in range(500)])
+
+
 def beside(path: str, log: str) -> None:
     """Keep one handle open, open and close a second one, and write once for each line of input."""
     store, journal = open_handle(path), Journal(log)
@@ -195,5 +245,5 @@ def beside(path: str, log: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, beside]
+    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, exit_unseen, beside]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

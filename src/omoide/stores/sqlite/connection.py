@@ -410,6 +410,7 @@ class SQLiteConnections(ForkListener):
                 self._end_write(db)
 
     def _end_write(self, db: SQLiteConnection) -> None:
+        self._check_process()
         if db in self._open and not _leave_transaction(db):
             self._open.discard(db)
             self._writer = self._wal = None
@@ -528,6 +529,7 @@ class SQLiteConnections(ForkListener):
             gate.leave(key)
 
     def _take_back(self, db: SQLiteConnection) -> None:
+        self._check_process()
         if db not in self._open:  # a child leaves what it inherited as it is
             return
         usable = _leave_transaction(db)
