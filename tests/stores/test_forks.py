@@ -82,6 +82,17 @@ def test_a_child_refuses_a_file_that_was_in_use_at_the_fork(
     assert {"before", "after"} <= {*check_all_there(tmp_path, noted)}
 
 
+def test_a_handler_of_a_signal_may_fork(tmp_path: Path) -> None:
+    """Wherever it interrupts the thread, which would wait for itself for ever."""
+    noted = tmp_path / "noted"
+    process = start("from_signals", tmp_path / "memory.db", noted)
+    try:
+        assert finish(process) == b"forked"
+    finally:
+        process.kill()
+    assert len(check_all_there(tmp_path, noted)) == 60
+
+
 @pytest.mark.parametrize("who", ["self", "other"])
 def test_a_child_that_never_uses_the_store_leaves_it_alone(tmp_path: Path, who: str) -> None:
     """Also when C code forked it, so that Python knows of no child, and it ends with all destructors."""

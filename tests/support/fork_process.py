@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -233,6 +234,31 @@ def _spill(db: Any) -> None:
     db.executemany("INSERT INTO settings VALUES (?, ?)", [(f"held{n}", "x" * 3_000) for n in range(500)])
 
 
+def from_signals(path: str, log: str) -> None:
+    """Fork again and again in the handler of a timer, wherever this thread is, and go on writing."""
+    store, journal = open_handle(path), Journal(log)
+    forks_so_far = 0
+
+    def divide(_signal: int, _frame: Any) -> None:
+        nonlocal forks_so_far
+        forks_so_far += 1
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+
+    signal.signal(signal.SIGALRM, divide)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    for n in range(60):
+        journal.write(store, f"w{n}")
+        if n % 5 == 0:
+            open_handle(path).close()
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    os.write(1, b"forked" if forks_so_far > 10 else b"never forked")
+    store.close()
+
+
 def beside(path: str, log: str) -> None:
     """Keep one handle open, open and close a second one, and write once for each line of input."""
     store, journal = open_handle(path), Journal(log)
@@ -245,5 +271,5 @@ def beside(path: str, log: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, exit_unseen, beside]
+    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, exit_unseen, from_signals, beside]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

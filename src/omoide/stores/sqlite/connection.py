@@ -268,7 +268,7 @@ class OperationGate:
     """Counts running operations, and keeps new ones out during a fork."""
 
     def __init__(self) -> None:
-        self._changed = Condition(Lock())
+        self._changed = Condition(RLock())  # the handler of a signal may fork in a thread that has it
         self._users: dict[int, int] = {}  # number of nested operations by thread
         self._closed = False
 
