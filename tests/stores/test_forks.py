@@ -141,6 +141,8 @@ def replace_file(path: Path, how: str) -> None:
             path.rename(path.with_name("elsewhere.db"))
         case "log deleted":
             path.with_name(f"{path.name}-wal").unlink()
+        case "locks deleted":
+            path.with_name(f"{path.name}-shm").unlink()
         case _:
             path.rename(path.with_name("elsewhere.db"))
             path.with_name(f"{path.name}-wal").unlink()
@@ -148,7 +150,10 @@ def replace_file(path: Path, how: str) -> None:
                 db.execute("CREATE TABLE t (x)")
 
 
-@pytest.mark.parametrize("how", ["deleted", "copied over", "moved away", "log deleted", "another program's"])
+WAYS = ["deleted", "copied over", "moved away", "log deleted", "locks deleted", "another program's"]
+
+
+@pytest.mark.parametrize("how", WAYS)
 def test_a_file_that_was_replaced_is_noticed_by_the_next_write(tmp_path: Path, how: str) -> None:
     """Nothing is acknowledged into a file that is no longer at its path."""
     with a_store("sqlite", tmp_path) as store:
@@ -196,6 +201,34 @@ def test_a_file_with_two_names_is_not_opened(tmp_path: Path) -> None:
         (tmp_path / "other" / "memory.db").unlink()
     with a_store("sqlite", tmp_path) as store:
         assert list_ids(store) == ["a", "b"]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_replaced_file_is_neither_restored_into_nor_scrubbed(tmp_path: Path, how: str) -> None:
+    """Both would be acknowledged for a file that nobody opens any more."""
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        store.backup(tmp_path / "backup.db")
+        assert store.scrub().scrubbed
+        keep(store, "Tea.", id="b")
+        replace_file(tmp_path / "memory.db", how)
+        receipt = store.scrub()
+        assert not receipt.scrubbed
+        assert "was replaced or deleted" in receipt.pending[0]
+        with pytest.raises(Replaced):
+            store.restore_backup(tmp_path / "backup.db")
+
+
+def test_a_store_that_was_restored_goes_on(tmp_path: Path) -> None:
+    """Its files are those of before."""
+    with a_store("sqlite", tmp_path) as store, a_store("sqlite", tmp_path) as other:
+        keep(store, "Tea.", id="a")
+        store.backup(tmp_path / "backup.db")
+        keep(other, "Tea.", id="b")
+        store.restore_backup(tmp_path / "backup.db")
+        for handle, id in ((store, "c"), (other, "d"), (store, "e")):
+            keep(handle, "Tea.", id=id)
+        assert sorted(list_ids(other)) == ["a", "c", "d", "e"]
 
 
 def test_a_replaced_store_can_be_opened_again(tmp_path: Path) -> None:

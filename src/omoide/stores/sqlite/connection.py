@@ -362,7 +362,7 @@ class SQLiteConnections(ForkListener):
         self._open: set[SQLiteConnection] = set()
         self._idle: list[SQLiteConnection] = []
         self._writer: SQLiteConnection | None = None
-        self._wal: FileId | None = None
+        self._side_files: tuple[FileId | None, FileId | None] | None = None
 
     def _prepare(self) -> None:
         if self.read_only:
@@ -398,10 +398,10 @@ class SQLiteConnections(ForkListener):
         if self.read_only:
             self._check_open()
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
-        with self.exclusive_writer() as db:
+        with self._lend_writer() as db:
             try:
                 self._execute_with_retry(db, "BEGIN IMMEDIATE")
-                self._wal = self._wal or FileId.of(f"{self.path}-wal")
+                self._side_files = self._side_files or self._find_side_files()
                 yield db
                 self._check_inherited(db)
                 self._check_file()
@@ -413,11 +413,18 @@ class SQLiteConnections(ForkListener):
         self._check_process()
         if db in self._open and not _leave_transaction(db):
             self._open.discard(db)
-            self._writer = self._wal = None
+            self._writer = self._side_files = None
 
     @contextmanager
     def exclusive_writer(self) -> Iterator[SQLiteConnection]:
         """Yield the writer outside a transaction, for statements that SQLite allows only there."""
+        with self._lend_writer() as db:
+            if self._side_files is not None:
+                self._check_file()
+            yield db
+
+    @contextmanager
+    def _lend_writer(self) -> Iterator[SQLiteConnection]:
         self._check_open()
         gate, lock = self._gate, self._lock  # after a fork inside the block the child has others
         key = gate.enter()
@@ -445,7 +452,7 @@ class SQLiteConnections(ForkListener):
             db.close()
             self._open.discard(db)
         self._idle.clear()
-        self._writer = self._wal = None
+        self._writer = self._side_files = None
 
     def before_fork(self, deadline: float) -> None:
         """Wait for running operations, and close all connections."""
@@ -483,8 +490,12 @@ class SQLiteConnections(ForkListener):
 
     def _check_file(self) -> None:
         """Raise `Replaced` if a commit would go to files that are no longer at their paths."""
-        if FileId.of(self.name) != self._file or FileId.of(f"{self.path}-wal") != self._wal:
+        if FileId.of(self.name) != self._file or self._find_side_files() != self._side_files:
             raise self._replaced()
+
+    def _find_side_files(self) -> tuple[FileId | None, FileId | None]:
+        """Return the identities of the log, and of the file by which processes lock it."""
+        return FileId.of(f"{self.path}-wal"), FileId.of(f"{self.path}-shm")
 
     def _replaced(self) -> Replaced:
         return Replaced(

@@ -26,6 +26,7 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import connection
 from omoide.stores.sqlite.connection import (
+    FileId,
     SQLiteConnection,
     SQLiteConnections,
     create_private_file,
@@ -74,7 +75,7 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
     """Replace the content of the store by a backup, atomically."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
-    if source.samefile(connections.path):
+    if FileId.of(str(source)) == FileId.of(connections.name):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
     fresh = connections.path.with_name(f"{connections.path.name}.{ids.uuid7()[-8:]}.restored")
     try:
