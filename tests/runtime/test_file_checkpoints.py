@@ -317,8 +317,7 @@ def test_a_child_that_leaves_the_block_does_not_unlock_it(tmp_path: Path) -> Non
         if child == 0:
             raise ChildProcessError
         os.waitpid(child, 0)
-        with pytest.raises(Busy):
-            with file_lock(tmp_path, "a", 0.1, writing=True):
-                pass
+        with pytest.raises(Busy), file_lock(tmp_path, "a", 0.1, writing=True):
+            pass
         return
     os._exit(0)
