@@ -117,7 +117,7 @@ class Program:
                 for handle in self.handles:
                     handle.close()
         if self.chance.random() < 0.5:
-            sys.stdout = sys.stderr = None  # type: ignore[assignment]
+            sys.stdout = sys.stderr = None
             with suppress(SystemExit):
                 sys.exit(status)
         os._exit(status)
