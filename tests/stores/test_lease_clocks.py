@@ -15,7 +15,7 @@ from omoide.stores import Document
 from omoide.testing import FrozenClock, eventually
 
 YEARS = 10 * 365 * 86_400_000
-TTL_MS = 300
+TTL_MS = 150
 
 
 def claim(store: Any, owner: str, *, ahead: int = 0, ttl_ms: int = TTL_MS) -> Any:
