@@ -15,6 +15,7 @@ from tests.support.fork_process import acknowledged, start
 from tests.support.stores import ADA, a_store, keep, list_ids, open_core
 
 from omoide.errors import Replaced, StoreFailed
+from omoide.stores.sqlite.connection import check_application
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -127,6 +128,22 @@ def test_two_handles_open_a_new_file_at_once(tmp_path: Path) -> None:
         keep(other, "Tea.", id="b")
         assert sorted(list_ids(one)) == ["a", "b"]
     assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_a_file_that_another_process_makes_meanwhile_is_ours(tmp_path: Path, moment: int) -> None:
+    """It was empty when this process looked at it first, and a store when it looked again."""
+    statements: list[str] = []
+
+    def make_before(statement: str) -> None:
+        statements.append(statement)
+        if len(statements) == moment:
+            open_core("sqlite", tmp_path).close()
+
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as db:
+        db.set_trace_callback(make_before)
+        check_application(db, "memory.db")
+    assert statements
 
 
 def replace_file(path: Path, how: str) -> None:

@@ -162,8 +162,10 @@ def schema_version(db: sqlite3.Connection) -> int:
 
 def check_application(db: sqlite3.Connection, name: str) -> None:
     """Raise `StoreFailed` for another program's database, and `WrongVersion` for one of a newer Omoide."""
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    # In this order: another process that makes the store meanwhile sets both at once.
+    (has_tables,) = db.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID and has_tables:
         raise StoreFailed(name, "is another program's database", "choose another path")
     if application == APPLICATION_ID and schema_version(db) > VERSION:
         raise WrongVersion(
