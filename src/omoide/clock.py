@@ -37,12 +37,18 @@ _DAY_DIGITS = 8
 system_ns = time.time_ns
 get_override = _clock.get
 """Returns the clock that `override` set, or None."""
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> int:
     """Return the milliseconds since 1970-01-01 UTC from the current clock."""
     clock = get_override()
     return system_ns() // 1_000_000 if clock is None else check(clock(), "clock")
+
+
+def monotonic() -> float:
+    """Return seconds of a clock that cannot be set; where there is one, it includes suspend time."""
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 def resolve(at: int | None) -> int:

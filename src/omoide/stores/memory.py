@@ -314,6 +314,7 @@ class MemoryStore(StateStore, ForkListener):
         super().__init__(embedder, settings)
         self._state = MemoryState()
         self._generation = ids.uuid7()
+        self._place = f"memory://{self._generation}"
         self._lock = RLock()
         self._closed = False
         self._locked_for_fork = False

@@ -16,6 +16,7 @@ from omoide.core.value import check_revision, set_field, shallow_copy
 from omoide.embedders import Embedder
 from omoide.errors import Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import records, semantics
+from omoide.stores.leases import claim_lease
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
@@ -493,26 +494,21 @@ def append_document(
 
 
 def claim_document(
-    state: StoreState, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
+    state: StoreState, place: str, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
 ) -> Lease | None:
     """Acquire or renew the lease of a document; None while another owner holds it."""
     key = _claimable_key(state, kind, id, scope)
-    lease = state.find_lease(key)
-    is_held = lease is not None and lease.until > now
-    if lease is not None and is_held and lease.owner != owner:
-        return None
-    # The fencing token grows with each new holder, not when one renews its lease.
-    token = (0 if lease is None else lease.token) + (0 if is_held else 1)
-    lease = Lease(owner=owner, until=now + ttl_ms, token=token)
-    state.put_lease(key, lease)
+    lease = claim_lease(state.find_lease(key), (place, *key), owner, ttl_ms, now)
+    if lease is not None:
+        state.put_lease(key, lease)
     return lease
 
 
-def release_document(state: StoreState, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
+def release_document(state: StoreState, kind: str, id: str, scope: Scope, owner: str) -> bool:
     """End a lease and return whether the owner held it."""
     key = _claimable_key(state, kind, id, scope)
     lease = state.find_lease(key)
-    if lease is None or lease.owner != owner or lease.until <= now:
+    if lease is None or lease.owner != owner or lease.until == 0:
         return False
     state.put_lease(key, lease.replace(until=0))
     return True

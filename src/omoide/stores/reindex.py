@@ -19,6 +19,7 @@ import msgspec
 from omoide import clock, ids
 from omoide.embedders import LOCAL_ENCODER, Embedder
 from omoide.errors import Busy, DiskFull
+from omoide.stores.leases import is_believed
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of finished and of all steps."""
@@ -60,9 +61,9 @@ class ReindexClaim(msgspec.Struct, frozen=True, kw_only=True):
         """Return the claim with a later end."""
         return msgspec.structs.replace(self, until=max(self.until + 1, clock.now() + CLAIM_MS))
 
-    def is_held(self) -> bool:
-        """Return True unless the run is known to be dead."""
-        if self.until <= clock.now():
+    def is_held(self, store: str) -> bool:
+        """Return True unless the run on a store is known to be dead."""
+        if self.until <= clock.now() or not is_believed((store,), (self.owner, self.until), CLAIM_MS):
             return False
         return self.host != platform.node() or _process_exists(self.process)
 

@@ -133,6 +133,7 @@ class RedisStore(StateStore, ForkListener):
         self._server = server
         self._prefix = prefix
         self._transactions = TransactionRunner(server, prefix, read_only=settings.read_only)
+        self._place = self._transactions.place
         self._store_key = store_key(prefix, "store")
         self._check_store()
         self._reset()

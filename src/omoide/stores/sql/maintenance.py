@@ -199,7 +199,7 @@ class SQLReindex:
 
     def _take_claim(self, db: Database) -> None:
         row = db.execute("SELECT value FROM settings WHERE name='reindex'").fetchone()
-        if row is not None and (other := ReindexClaim.decode(row[0])).is_held():
+        if row is not None and (other := ReindexClaim.decode(row[0])).is_held(self._connections.name):
             raise other.refusal(self._connections.name)
         rows.put_setting(db, "reindex", self._claim.encode())
 

@@ -454,10 +454,10 @@ class SQLStore(ForkListener):
         """Acquire or renew the lease of a document; return None while another owner holds it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner, ttl_ms=ttl_ms)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.claim_lease(db, kind, id, scope, owner, ttl_ms, clock.now())
+            return rows.claim_lease(db, self._db.name, kind, id, scope, owner, ttl_ms, clock.now())
 
     def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
         """Release a lease; return False if the owner did not hold it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.release_lease(db, kind, id, scope, owner, clock.now())
+            return rows.release_lease(db, kind, id, scope, owner)
