@@ -19,6 +19,7 @@ from omoide.stores import records, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
+    Change,
     Document,
     EraseReceipt,
     IndexData,
@@ -577,6 +578,23 @@ def history(state: StateReader, id: str, scope: Scope) -> list[Version]:
     if not found:
         raise semantics.entry_not_found(id)
     return found
+
+
+def changes_in(state: StateReader, changes: Sequence[Change], scope: Scope | None) -> list[Change]:
+    """Return the changes of entries that are in a scope, or were until they were erased; all for None."""
+    if scope is None or not changes:
+        return [*changes]
+    own = [change for change in changes if change.namespace == scope.namespace]
+    ids = dict.fromkeys(change.id for change in own)
+    found = state.find_many(scope.namespace, ids)
+    erased = state.erased_ids(scope.namespace, ids)
+    inside = {
+        id
+        for id in ids
+        if (id in found and scope.contains(found[id].entry))
+        or (id in erased and state.tombstones_of(id, scope))
+    }
+    return [change for change in own if change.id in inside]
 
 
 def query(state: StateReader, query: Query) -> Page:

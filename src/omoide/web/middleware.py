@@ -124,7 +124,8 @@ def check_query(connection: HTTPConnection, info: RouteInfo) -> None:
     for name in connection.query_params:
         if name not in info.parameters:
             raise invalid_parameter(
-                "query", f"has a parameter that is unknown; use {', '.join(sorted(info.parameters))}"
+                "query",
+                f"has a parameter that this route does not take; use {', '.join(sorted(info.parameters))}",
             )
         if len(connection.query_params.getall(name)) > 1:
             raise invalid_parameter(name, "is given more than once")
@@ -151,6 +152,13 @@ async def authorize(connection: HTTPConnection, handler: BaseRouteHandler) -> No
     if wait_seconds:
         retry_after = str(int(wait_seconds) + 1)
         raise HTTPException("too many requests", status_code=429, headers={"Retry-After": retry_after})
+
+
+async def require_right(request: HTTPRequest, namespace: str) -> None:
+    """Raise unless the token has the right of the route in another namespace that the request reaches."""
+    right = request.route_handler.opt[RIGHT_KEY]
+    if not await is_allowed(request, right, namespace):
+        raise PermissionDeniedException(f"the token does not allow {right} where this session remembers")
 
 
 async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> bool:
