@@ -125,7 +125,7 @@ def check_query(connection: HTTPConnection, info: RouteInfo) -> None:
         if name not in info.parameters:
             raise invalid_parameter(
                 "query",
-                f"has a parameter that this route does not take; use {', '.join(sorted(info.parameters))}",
+                f"has a parameter that is unknown here; use {', '.join(sorted(info.parameters))}",
             )
         if len(connection.query_params.getall(name)) > 1:
             raise invalid_parameter(name, "is given more than once")
