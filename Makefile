@@ -41,6 +41,7 @@ soak: export OMOIDE_KILLS ?= 200
 soak: export OMOIDE_SECONDS ?= 60
 soak: export OMOIDE_WORKERS ?= 8x4
 soak: export OMOIDE_TURNS ?= 2000
+soak: export OMOIDE_TRIES ?= 1000000
 soak: export OMOIDE_MCP_SERVERS ?= 8
 soak: export OMOIDE_MCP_CALLS ?= 1000
 soak: export OMOIDE_SCHEMA_EXAMPLES ?= 500

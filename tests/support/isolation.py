@@ -25,7 +25,7 @@ AGENTS = ("a0", "a1", "a2")
 USERS = (None, "u0", "u1")
 SESSIONS = (None, "s0", "s1")
 PROJECTS = (None, "p0", "p1")
-KINDS = ("note", "session")
+KINDS = ("note", "draft")
 MARK = re.compile(r"[mdt]-[0-9a-f]{10}")
 """An entry, a document, and the text of either."""
 COMMON_TEXT = "The kettle is on."
@@ -47,6 +47,8 @@ class World:
         self.random = Random(seed)
         self.entries: list[Owned] = []
         self.documents: list[tuple[str, Owned]] = []
+        self.linked: list[tuple[Scope, str]] = []
+        """The owner of the source of each link, and the id of its target."""
         self.tries = 0
         self._owners: dict[str, list[Scope]] = {}
         self._texts: dict[str, str] = {}
@@ -110,13 +112,14 @@ class World:
                 project_id=scope.project_id, namespace=scope.namespace,
             )  # fmt: skip
             result = store.write(WriteRequest(entry=entry))
-            if result.metadata.get("superseded") is not None:
-                self.share(id, scope)
+            if result.outcome == "duplicate_of":  # of the value that its slot has already
+                continue
             self.entries.append(Owned(id, scope))
         for source, target in zip(self.entries, self.entries[1:], strict=False):
             if source.scope.namespace == target.scope.namespace:
                 link = Link(source=source.id, relation="refines", target=target.id)
                 store.link(link, Scope(namespace=source.scope.namespace))
+                self.linked.append((source.scope, target.id))
         for _ in range(count // 4):
             scope = self.owner().replace(project_id=None)
             id, kind = self.mark("d", scope), self.random.choice(KINDS)
@@ -127,6 +130,10 @@ class World:
                 )
             )  # fmt: skip
             self.documents.append((kind, Owned(id, scope)))
+
+    def linked_from(self, asker: Scope) -> list[str]:
+        """The ids to which entries of the asker are linked; a graph has them, wherever they are."""
+        return [target for source, target in self.linked if holds(asker, source)]
 
     def foreign(self, asker: Scope) -> Owned:
         """An entry that is not of the asker."""
@@ -181,14 +188,14 @@ def attempt(call: Callable[[], object]) -> object:
         return error
 
 
-def state_of(store: Any, world: World) -> dict[str, Any]:
-    """All that the world consists of, by everything that can be read of it."""
+def state_of(store: Any, world: World, *, uses: bool = False) -> dict[str, Any]:
+    """All that can be read of what lies in the world; with `uses`, also access counts."""
     found: dict[str, Any] = {}
     for id, scope in world.entries:
         found[id] = (
             store.get(id, scope),
             store.history(id, scope),
-            store.access(id, scope),
+            store.access(id, scope) if uses else None,
             [
                 link
                 for link in store.links(id, Scope(namespace=scope.namespace))

@@ -270,8 +270,9 @@ async def _space(context: ServerContext, agent: str, name: str) -> dict[str, Any
 
 
 def _is_own_agent(context: ServerContext, agent: str) -> bool:
-    """Return True if the server may show an agent's spaces."""
-    return context.scope.agent_id in (None, agent)
+    """Return True if the server may show an agent's spaces, which belong to no user or session."""
+    scope = context.scope
+    return scope.agent_id in (None, agent) and scope.user_id is None and scope.session_id is None
 
 
 def _uri(*parts: str) -> str:
