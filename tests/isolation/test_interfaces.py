@@ -207,7 +207,7 @@ async def test_nothing_crosses_through_rest(tmp_path: Path, request: pytest.Fixt
             for namespace in NAMESPACES
         }
         before = state_of(store.sync, world)
-        app = create_app(store, requests_per_minute=None)
+        app: Any = create_app(store, requests_per_minute=None)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
             rest = RestTries(http, world, sessions, secrets)
@@ -350,6 +350,7 @@ def test_nothing_crosses_through_the_shell(
         for _ in range(tries(5_000, 20)):
             asker = world.asker()
             victim, other = world.foreign(asker), world.foreign(asker)
+            exported = tmp_path / f"{world.tries}.jsonl"
             commands = [
                 ["list", "--forgotten", "--stale"],
                 ["recall", QUESTION],
@@ -360,7 +361,7 @@ def test_nothing_crosses_through_the_shell(
                 ["review"],
                 ["conflicts"],
                 ["prune", "--max-access", "0"],
-                ["export", "-"],
+                ["export", str(exported)],
                 ["forget", victim.id],
                 ["restore", victim.id],
                 ["erase", victim.id, "--yes"],
@@ -372,5 +373,7 @@ def test_nothing_crosses_through_the_shell(
             options = [part for name, value in scope.items() for part in (f"--{name}", value)]
             result = CliRunner().invoke(cli, [*command, *options, *random.choice(([], ["--json"]))])
             assert result.exit_code in range(4), (world.seed, command, result.output)
-            world.check(asker, [victim.id, other.id], result.output, " ".join([*command, *options]))
+            output = result.output + (exported.read_text() if exported.exists() else "")
+            named = [victim.id, other.id]
+            world.check(asker, named, output, " ".join([*command, *options]))
         assert state_of(store.sync, world) == before, f"seed {world.seed}"

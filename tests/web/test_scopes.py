@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
@@ -195,6 +196,15 @@ def test_only_an_admin_of_all_namespaces_sees_the_store_as_a_whole(running: Runn
     answer = running.ask("/v1/status", "get", everywhere, check="true")
     assert "memory.db" in answer.json()["store"]
     assert answer.json()["stats"]["size_bytes"] > 0
+
+
+def test_an_error_of_the_store_does_not_tell_where_it_lies(tmp_path: Path) -> None:
+    """What failed is told, and not the path."""
+    with open_test_store(tmp_path) as store, serve(store) as service:
+        store.sync.close()
+        answer = httpx2.get(f"{service.url}/v1/entries", headers=bearer(service.secrets.read))
+        assert (answer.status_code, answer.json()["type"]) == (503, "closed")
+        assert "memory.db" not in answer.text
 
 
 def test_a_namespace_does_not_see_the_sequence_of_another(running: Running) -> None:

@@ -32,9 +32,9 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE
-from omoide.errors import Conflict, KeyReused, OmoideError
+from omoide.errors import Conflict, KeyReused, OmoideError, StoreFailed
 from omoide.service import auth
-from omoide.service.problems import Problem, error_line, to_problem
+from omoide.service.problems import Problem, error_line, to_problem, without_store_name
 from omoide.web.schemas import (
     RIGHT_KEY,
     ROUTE_INFO_KEY,
@@ -197,6 +197,8 @@ PROBLEM_TITLES = {
 def handle_library_error(request: HTTPRequest, error: OmoideError) -> Response[Problem]:
     """Return an error of the library as a problem; a conflict becomes 412 if the request has `If-Match`."""
     problem = to_problem(error)
+    if isinstance(error, StoreFailed):
+        problem = without_store_name(problem, error)
     if "if-match" in request.headers and isinstance(error, Conflict) and not isinstance(error, KeyReused):
         problem = msgspec.structs.replace(problem, status=412)
     log.log(
