@@ -85,7 +85,6 @@ def to_problem(error: OmoideError) -> Problem:
 
 def without_store_name(problem: Problem, error: StoreFailed) -> Problem:
     """Return the problem of a store without its path or URL, for callers who need not know where it lies."""
-
     name = mask_url(error.store)
 
     def hide(text: str) -> str:
