@@ -7,6 +7,8 @@ interleaved. `OMOIDE_MCP_SERVERS`, `OMOIDE_MCP_CALLS`: how many MCP servers use 
 often each is called.
 `OMOIDE_SCHEMA_EXAMPLES`: how many requests are made up for each route of the service.
 `OMOIDE_WEB_SECONDS`: for how long several connections use a service.
+`OMOIDE_TRIES`: how often is tried to cross scopes on SQLite; a tenth of it on each other store, a hundredth
+through REST, MCP and the blocking verbs, and a five-thousandth through the shell.
 """
 
 import os

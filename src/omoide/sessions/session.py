@@ -839,7 +839,7 @@ class Session:
             own = self.record.project_id
             if None not in (own, self._project_id) and own != self._project_id:
                 raise Invalid(
-                    "project_id", f"is {self._project_id!r}, the session's is {own!r}", "leave it out"
+                    "project_id", f"is {self._project_id!r}, not that of the session", "leave it out"
                 )
             self._project_id = own if self._project_id is None else self._project_id
             self._memory.project_id = self._project_id

@@ -182,7 +182,7 @@ class EraseReceipt(Value, frozen=True, kw_only=True):
 
 
 class Stats(Value, frozen=True, kw_only=True):
-    """Statistics of a scope and of its store."""
+    """Statistics of a scope; `embedder` and `size_bytes` are those of the whole store."""
 
     entries: Count = 0
     live: Count = 0
@@ -196,6 +196,7 @@ class Stats(Value, frozen=True, kw_only=True):
     without_vectors: Count = 0
     embedder: str | None = None
     last_seq: Count = 0
+    """Sequence number of the newest change in the namespace."""
     size_bytes: Count = 0
 
 
@@ -558,6 +559,7 @@ _ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
     **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
     "write_request": ("request", _instance_check(WriteRequest)),
     "recall_request": ("request", _instance_check(RecallRequest)),
+    "optional_scope": ("scope", partial(_check_optional, check=_instance_check(Scope))),
     "optional_id": ("id", partial(_check_optional, check=ids.check)),
     "after_id": ("after", partial(_check_optional, check=ids.check)),
     "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),

@@ -217,6 +217,11 @@ def decide_write(
     return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
 
 
+def supersedable_scope(entry: Entry) -> Scope:
+    """Return the scope in which a written entry may supersede others: that of its agent and user."""
+    return Scope(namespace=entry.namespace, agent_id=entry.agent_id, user_id=entry.user_id)
+
+
 def replaced_value(entry: Entry, holder: Entry | None) -> Entry | None:
     """Return the value of its slot that an entry supersedes when it is stored."""
     return holder if holder is not None and entry.fills_slot and holder.id != entry.id else None
@@ -353,6 +358,19 @@ def request_fingerprint(request: WriteRequest) -> bytes:
     return blake2b(msgspec.json.encode(fields) + options, digest_size=16).digest()
 
 
+def receipt_keys(request: WriteRequest) -> tuple[str, ...]:
+    """Return the keys under which the receipt of a request may be stored, the present one first.
+
+    An idempotency key belongs to an agent and a user, so that nobody meets the keys of another. Receipts of
+    older versions lie under the key itself.
+    """
+    key, entry = request.idempotency_key, request.entry
+    if key is None:
+        return ()
+    parts = msgspec.json.encode([entry.agent_id, entry.user_id, key])
+    return blake2b(parts, digest_size=16).hexdigest(), key
+
+
 def content_key(entry: Entry) -> bytes:
     """Return the digest that makes entries duplicates: scope, key, type and content."""
     parts = [
@@ -384,11 +402,19 @@ def derived_entry_notice(other: str, id: str) -> str:
     return f"entry {other!r}, whose evidence is {id!r}"
 
 
-def remaining_copies(notices: Sequence[str], documents: int) -> list[str]:
-    """Describe what may still repeat erased content; at most twenty entries are named."""
+def remaining_copies(notices: Sequence[str], outside: int, documents: int) -> list[str]:
+    """Describe what may still repeat erased content; at most twenty entries are named.
+
+    Args:
+        notices: descriptions of the entries in the scope that are derived from erased ones.
+        outside: the number of those outside the scope, which are not named.
+        documents: the number of documents that may quote erased content.
+    """
     lines = [*notices[:20]]
     if len(notices) > len(lines):
         lines.append(f"{len(notices) - len(lines)} more entries that depend on it")
+    if outside:
+        lines.append(f"entries outside the scope that depend on it: {outside}")
     if documents:
         lines.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
     return lines

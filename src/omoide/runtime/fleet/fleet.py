@@ -126,7 +126,7 @@ class SignalReceiver:
         try:
             try:
                 await self._fleet.requests.reply(request, agent, error)
-            except Invalid as problem:  # a state that is too large to be sent
+            except Invalid as problem:  # an identity that is too large to be sent
                 await self._fleet.requests.reply(request, None, problem)
         except Exception as problem:
             # The signal was handled and saved: a reply that cannot be sent does not make it fail.

@@ -145,7 +145,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
         by_type=by_type,
         without_vectors=without,
         embedder=None if model is None else model.name,
-        last_seq=rows.last_seq(db),
+        last_seq=rows.latest_change(db, scope.namespace)[1],
         size_bytes=size_bytes,
     )
 
