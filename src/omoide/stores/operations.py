@@ -16,7 +16,6 @@ from omoide.core.value import check_revision, set_field, shallow_copy
 from omoide.embedders import Embedder
 from omoide.errors import Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import records, semantics
-from omoide.stores.leases import claim_lease
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
@@ -33,7 +32,7 @@ from omoide.stores.records import (
     Version,
     model_key,
 )
-from omoide.stores.semantics import INVALIDATED_BY, LIVE
+from omoide.stores.semantics import INVALIDATED_BY, LIVE, claim_lease
 from omoide.stores.state import (
     DocumentKey,
     LinkKey,

@@ -19,7 +19,7 @@ import msgspec
 from omoide import clock, ids
 from omoide.embedders import LOCAL_ENCODER, Embedder
 from omoide.errors import Busy, DiskFull
-from omoide.stores.leases import is_believed
+from omoide.stores.semantics import is_believed
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of finished and of all steps."""

@@ -1,14 +1,19 @@
-"""Define what the operations of a store mean, as pure functions.
+"""Define what the operations of a store mean, as functions without I/O.
 
 Every store takes these decisions in the same way, from what is stored and what is requested.
 
 As in a truth maintenance system, an entry is *out* if it is superseded, invalidated or stale. It is *stale*
 if it is invalidated, or if something it depends on is out or was erased. In a cycle of dependencies only
 those entries are stale from which evidence leads to something that is out for a reason of its own.
+
+The end of a lease is a time of its owner's clock. Others believe it only while the lease is as old as its
+length or younger, counted by a clock that cannot be set, from when this process first saw it. An owner that
+renews its lease changes its end, and is believed anew.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from omoide import ids
+from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.entry import (
     DELETED,
@@ -40,7 +45,7 @@ from omoide.core.value import (
 )
 from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores.records import Access, Link
+from omoide.stores.records import Access, Lease, Link
 from omoide.stores.redaction import Guard
 from omoide.stores.reranker import DEFAULT_RERANK_DEPTH, check_reranker
 
@@ -55,6 +60,11 @@ INVALIDATED_BY = "invalidated_by"
 
 THREAD_KIND = "thread"
 """Kind of the documents that store transcripts, by thread id."""
+
+_MAX_OBSERVATIONS = 10_000
+"""Claims of others that are remembered; one that is forgotten is waited for anew."""
+
+_observed: OrderedDict[tuple[str, ...], tuple[object, float]] = OrderedDict()
 
 MISSING_PREMISE_REASON = "not copied with what depends on it"
 
@@ -663,3 +673,36 @@ def is_same(entry: Entry, existing: Entry) -> bool:
         superseded_reason=stored.superseded_reason,
         rev=stored.rev,
     )
+
+
+def is_believed(place: tuple[str, ...], claim: object, ttl_ms: int) -> bool:
+    """Return True until this process has seen the same claim in a place for `ttl_ms`."""
+    now = clock.monotonic()
+    known = _observed.get(place)
+    if known is None or known[0] != claim:
+        _observed[place] = known = (claim, now)
+        if len(_observed) > _MAX_OBSERVATIONS:
+            _observed.popitem(last=False)
+    return now - known[1] < ttl_ms / 1000
+
+
+def claim_lease(
+    held: Lease | None, place: tuple[str, ...], owner: str, ttl_ms: int, now: int
+) -> Lease | None:
+    """Return the lease that an owner acquires or renews, or None while another owner holds it.
+
+    Args:
+        held: The present or last lease.
+        place: The store and the document, for `is_believed`.
+        owner: Who claims it.
+        ttl_ms: Its length.
+        now: The time by the clock of this process.
+    """
+    token = 0 if held is None else held.token
+    if held is not None and held.until > 0:  # not released
+        if held.owner == owner:
+            # Nobody else had it in between, whatever the clock says. A clock that went back does not end it.
+            return Lease(owner=owner, until=max(now + ttl_ms, held.until + 1), token=token, ttl=ttl_ms)
+        if held.until > now and is_believed(place, (token, held.until), held.ttl):
+            return None
+    return Lease(owner=owner, until=now + ttl_ms, token=token + 1, ttl=ttl_ms)

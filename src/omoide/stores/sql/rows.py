@@ -21,7 +21,7 @@ from omoide.core.value import check_revision, set_field
 from omoide.embedders import Embedder
 from omoide.errors import IdTaken, NotFound, StoreFailed
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import leases, records, semantics
+from omoide.stores import records, semantics
 from omoide.stores.records import Access, Document, IndexData, Lease
 from omoide.stores.semantics import INVALIDATED_BY, LIVE, STALE, SUPERSEDED_AND_STALE, StaleTransition
 from omoide.stores.sql.database import SLOTS, AdvisoryLock, Database
@@ -751,7 +751,7 @@ def claim_lease(
         "SELECT owner, until, token, ttl FROM leases WHERE namespace=? AND kind=? AND id=?", key
     ).fetchone()
     held = None if row is None else Lease(owner=row[0], until=row[1], token=row[2], ttl=row[3])
-    lease = leases.claim_lease(held, (place, *key), owner, ttl_ms, now)
+    lease = semantics.claim_lease(held, (place, *key), owner, ttl_ms, now)
     if lease is not None:
         db.execute(
             "INSERT INTO leases (namespace, kind, id, owner, until, token, ttl) VALUES (?,?,?,?,?,?,?)"
