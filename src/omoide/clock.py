@@ -7,6 +7,7 @@ replaces the clock for a block of code, so that a whole run is reproducible.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,11 @@ _SECONDS = range(1_000_000_000, 10_000_000_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_DIGITS = 8
 """Digits of a date without separators; more are a number of milliseconds."""
+
+_MAX_OBSERVATIONS = 10_000
+"""Claims of others that are remembered; one that is forgotten is waited for anew."""
+
+_observed: OrderedDict[tuple[str, ...], tuple[object, float]] = OrderedDict()
 
 # Names of this module, so that `omoide.memory` can inline `now` in its most frequent change.
 system_ns = time.time_ns
@@ -115,6 +121,17 @@ def _to_milliseconds(moment: date, field: str) -> int:
     if milliseconds < 0:
         raise Invalid(field, f"is {moment.isoformat()}, before 1970", "pass a later time")
     return milliseconds
+
+
+def is_believed(place: tuple[str, ...], claim: object, ttl_ms: int) -> bool:
+    """Return True until this process has seen the same claim in a place for `ttl_ms`."""
+    now = monotonic()
+    known = _observed.get(place)
+    if known is None or known[0] != claim:
+        _observed[place] = known = (claim, now)
+        if len(_observed) > _MAX_OBSERVATIONS:
+            _observed.popitem(last=False)
+    return now - known[1] < ttl_ms / 1000
 
 
 @contextmanager

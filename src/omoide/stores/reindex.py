@@ -19,7 +19,6 @@ import msgspec
 from omoide import clock, ids
 from omoide.embedders import LOCAL_ENCODER, Embedder
 from omoide.errors import Busy, DiskFull
-from omoide.stores.semantics import is_believed
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of finished and of all steps."""
@@ -63,7 +62,7 @@ class ReindexClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_held(self, store: str) -> bool:
         """Return True unless the run on a store is known to be dead."""
-        if self.until <= clock.now() or not is_believed((store,), (self.owner, self.until), CLAIM_MS):
+        if self.until <= clock.now() or not clock.is_believed((store,), (self.owner, self.until), CLAIM_MS):
             return False
         return self.host != platform.node() or _process_exists(self.process)
 

@@ -13,7 +13,6 @@ renews its lease changes its end, and is believed anew.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -60,11 +59,6 @@ INVALIDATED_BY = "invalidated_by"
 
 THREAD_KIND = "thread"
 """Kind of the documents that store transcripts, by thread id."""
-
-_MAX_OBSERVATIONS = 10_000
-"""Claims of others that are remembered; one that is forgotten is waited for anew."""
-
-_observed: OrderedDict[tuple[str, ...], tuple[object, float]] = OrderedDict()
 
 MISSING_PREMISE_REASON = "not copied with what depends on it"
 
@@ -675,17 +669,6 @@ def is_same(entry: Entry, existing: Entry) -> bool:
     )
 
 
-def is_believed(place: tuple[str, ...], claim: object, ttl_ms: int) -> bool:
-    """Return True until this process has seen the same claim in a place for `ttl_ms`."""
-    now = clock.monotonic()
-    known = _observed.get(place)
-    if known is None or known[0] != claim:
-        _observed[place] = known = (claim, now)
-        if len(_observed) > _MAX_OBSERVATIONS:
-            _observed.popitem(last=False)
-    return now - known[1] < ttl_ms / 1000
-
-
 def claim_lease(
     held: Lease | None, place: tuple[str, ...], owner: str, ttl_ms: int, now: int
 ) -> Lease | None:
@@ -693,7 +676,7 @@ def claim_lease(
 
     Args:
         held: The present or last lease.
-        place: The store and the document, for `is_believed`.
+        place: The store and the document, for `clock.is_believed`.
         owner: Who claims it.
         ttl_ms: Its length.
         now: The time by the clock of this process.
@@ -703,6 +686,6 @@ def claim_lease(
         if held.owner == owner:
             # Nobody else had it in between, whatever the clock says. A clock that went back does not end it.
             return Lease(owner=owner, until=max(now + ttl_ms, held.until + 1), token=token, ttl=ttl_ms)
-        if held.until > now and is_believed(place, (token, held.until), held.ttl):
+        if held.until > now and clock.is_believed(place, (token, held.until), held.ttl):
             return None
     return Lease(owner=owner, until=now + ttl_ms, token=token + 1, ttl=ttl_ms)
