@@ -22,9 +22,11 @@ import anyio
 
 import omoide
 from omoide import Agent, Scope, Signal, action, identity, open_store
-from omoide.runtime import Runtime
+from omoide.runtime import DocumentCheckpointStore, Runtime
+from omoide.runtime.checkpoints import load_agent
 from omoide.runtime.nats import NatsTransport
 from omoide.service import copy
+from omoide.stores import AsyncStore
 from omoide.testing import NatsServer, PostgresServer, eventually
 
 LEASE_MS = 2_000
@@ -90,17 +92,25 @@ async def in_the_fleet(server: str, nats: str, berlin: subprocess.Popen[str]) ->
         Runtime(name="laptop", transport=transport, store=store) as runtime,
     ):
         who = await runtime.who_can(action="lend")
-        first = await runtime.ask("librarian", wanted("On Numbers"))
+        await runtime.ask("librarian", wanted("On Numbers"))
+        first = await lent(store)
         berlin.send_signal(signal.SIGKILL)
         await eventually(lambda: moved(runtime), timeout=30)
         then = await runtime.ask("librarian", wanted("The Garden"), timeout=30)
+        last = await lent(store)
         known = await omoide.recall(store, "what does Ada read?", READERS)
     return {
         "who can lend": [(one.agent_id, one.runtime) for one in who],
-        "lent in berlin": [*first.data["state"]["lent"]],
-        "after berlin is killed": (then.data["runtime"], [*then.data["state"]["lent"]]),
+        "lent in berlin": first,
+        "after berlin is killed": (then.data["runtime"], last),
         "still remembered": known.entries[0].content,
     }
+
+
+async def lent(store: AsyncStore) -> list[str]:
+    """What was lent, as the agent was last saved: an answer tells who handled a signal, and no more."""
+    agent, _ = await load_agent("librarian", KINDS[0], DocumentCheckpointStore(store))
+    return [*agent.state["lent"]]
 
 
 async def moved(runtime: Runtime) -> bool:

@@ -1,11 +1,14 @@
 """Environment variables set the length of the tests; `make soak` sets them high.
 
 `OMOIDE_EXAMPLES`: how many examples each property is tried with. `OMOIDE_KILLS`: how often a writing process
-is killed. `OMOIDE_SECONDS`, `OMOIDE_WORKERS`: for how long, and by how many processes × threads, one file is
-used at once. `OMOIDE_TURNS`: how many turns of two tenants are interleaved. `OMOIDE_MCP_SERVERS`,
-`OMOIDE_MCP_CALLS`: how many MCP servers use one file at once, and how often each is called.
+is killed, `OMOIDE_SEED`: the seed of those that fork. `OMOIDE_SECONDS`, `OMOIDE_WORKERS`: for how long, and
+by how many processes × threads, one file is used at once. `OMOIDE_TURNS`: how many turns of two tenants are
+interleaved. `OMOIDE_MCP_SERVERS`, `OMOIDE_MCP_CALLS`: how many MCP servers use one file at once, and how
+often each is called.
 `OMOIDE_SCHEMA_EXAMPLES`: how many requests are made up for each route of the service.
 `OMOIDE_WEB_SECONDS`: for how long several connections use a service.
+`OMOIDE_TRIES`: how often is tried to cross scopes on SQLite; a tenth of it on each other store, a hundredth
+through REST, MCP and the blocking verbs, and a five-thousandth through the shell.
 """
 
 import os

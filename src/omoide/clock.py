@@ -7,6 +7,7 @@ replaces the clock for a block of code, so that a whole run is reproducible.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,16 +34,27 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_DIGITS = 8
 """Digits of a date without separators; more are a number of milliseconds."""
 
+_MAX_OBSERVATIONS = 10_000
+"""Claims of others that are remembered; one that is forgotten is waited for anew."""
+
+_observed: OrderedDict[tuple[str, ...], tuple[object, float]] = OrderedDict()
+
 # Names of this module, so that `omoide.memory` can inline `now` in its most frequent change.
 system_ns = time.time_ns
 get_override = _clock.get
 """Returns the clock that `override` set, or None."""
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> int:
     """Return the milliseconds since 1970-01-01 UTC from the current clock."""
     clock = get_override()
     return system_ns() // 1_000_000 if clock is None else check(clock(), "clock")
+
+
+def monotonic() -> float:
+    """Return seconds of a clock that cannot be set; where there is one, it includes suspend time."""
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 def resolve(at: int | None) -> int:
@@ -109,6 +121,17 @@ def _to_milliseconds(moment: date, field: str) -> int:
     if milliseconds < 0:
         raise Invalid(field, f"is {moment.isoformat()}, before 1970", "pass a later time")
     return milliseconds
+
+
+def is_believed(place: tuple[str, ...], claim: object, ttl_ms: int) -> bool:
+    """Return True until this process has seen the same claim in a place for `ttl_ms`."""
+    now = monotonic()
+    known = _observed.get(place)
+    if known is None or known[0] != claim:
+        _observed[place] = known = (claim, now)
+        if len(_observed) > _MAX_OBSERVATIONS:
+            _observed.popitem(last=False)
+    return now - known[1] < ttl_ms / 1000
 
 
 @contextmanager

@@ -287,14 +287,19 @@ class InvalidRDF(Invalid):
 
 
 class Contradiction(Invalid):
-    """A memory contradicts others, and strict mode refuses it."""
+    """A memory contradicts others, and strict mode refuses it.
 
-    def __init__(self, id: str, others: Iterable[str]) -> None:
+    `others` are the ids of those that belong to the same agent and user; `hidden` counts the rest.
+    """
+
+    def __init__(self, id: str, others: Iterable[str], hidden: int = 0) -> None:
         self.id = id
         self.others = tuple(others)
+        self.hidden = hidden
+        rest = [f"{hidden} of other agents"] if hidden else []
         super().__init__(
             f"memory {id!r}",
-            f"contradicts {', '.join(map(repr, self.others))}",
+            f"contradicts {', '.join([*map(repr, self.others), *rest])}",
             "supersede the outdated one, or keep both without strict",
         )
 

@@ -8,9 +8,10 @@ written. A registered `ForkListener` is called before and after each fork. Proce
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
-from threading import Lock, RLock
+from threading import RLock
 from weakref import WeakSet
 
 FORK_TIMEOUT = 5.0
@@ -31,8 +32,9 @@ class ForkListener:
 
 
 _registered: WeakSet[ForkListener] = WeakSet()
-# Held from before to after a fork, so that nothing is registered, and thus opened, in between.
-_lock = Lock()
+# Held from before to after a fork, so that nothing is registered, and thus opened, in between. Reentrant,
+# because the handler of a signal may fork anywhere.
+_lock = RLock()
 _process = os.getpid()
 _leaked: list[object] = []
 
@@ -100,10 +102,11 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     global _lock, _process
-    _lock, _process = Lock(), os.getpid()
+    _lock, _process = RLock(), os.getpid()
     for thing in list(_registered):
         thing.after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
+    atexit.register(check_process)  # before destructors run, in a child that used nothing
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

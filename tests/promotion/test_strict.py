@@ -165,4 +165,5 @@ async def test_what_somebody_contradicted_by_hand_counts_too(store: Any) -> None
     )
     await store.write(WriteRequest(entry=theirs))
     done = await run(store, strict=True, context={"framework": fact("Phoenix")})
-    assert [(one.kind, "theirs" in one.problem) for one in done.failed] == [("Contradiction", True)]
+    assert [(one.kind, "theirs" in one.problem) for one in done.failed] == [("Contradiction", False)]
+    assert "1 of other agents" in done.failed[0].problem

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.checkpoint_stores import CLERK, a_checkpoint_store, clerk, en
 from omoide import memory, thread
 from omoide.errors import Busy, Conflict, DiskFull, ReadOnly, RestoreFailed, StoreFailed
 from omoide.runtime.checkpoints import FileCheckpointStore, load_agent, save_agent
+from omoide.runtime.checkpoints.files import file_lock
 
 
 @pytest.fixture
@@ -287,3 +289,34 @@ async def test_processes_take_turns_at_one_agent(place: str, tmp_path: Path) -> 
             assert [text for text in said if text[0] == name and text != "begin"] == [
                 f"{name}{n}" for n in range(8)
             ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_lock_ends_with_the_block_though_a_child_inherited_it(tmp_path: Path) -> None:
+    """A child that was forked meanwhile does not hold it for its lifetime."""
+    reader, writer = os.pipe()
+    with file_lock(tmp_path, "a", 0.1, writing=True):
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until the parent is done
+            os._exit(0)
+    with file_lock(tmp_path, "a", 0.1, writing=True):
+        pass
+    os.close(writer)
+    os.close(reader)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_that_leaves_the_block_does_not_unlock_it(tmp_path: Path) -> None:
+    """The lock is its parent's."""
+    with suppress(ChildProcessError), file_lock(tmp_path, "a", 0.1, writing=True):
+        child = os.fork()
+        if child == 0:
+            raise ChildProcessError
+        os.waitpid(child, 0)
+        with pytest.raises(Busy), file_lock(tmp_path, "a", 0.1, writing=True):
+            pass
+        return
+    os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -193,7 +194,7 @@ async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
     async def lose(ctx: Any) -> str:
         """Let somebody else take the session, and wait to be stopped."""
         with clock.override(FrozenClock(clock.now() + LATER)):
-            assert await store.claim("session", "s1", Scope(), owner="other", ttl_ms=LATER)
+            assert await store.claim("session", "s1", Scope(), owner="other", ttl_ms=60_000)
         await anyio.sleep_forever()
         return "never"
 
@@ -202,6 +203,22 @@ async def test_a_runner_that_cannot_renew_stops(store: Any) -> None:
     with anyio.fail_after(20), pytest.raises(SessionBusy):
         await session.run("hello")
     assert lines((await reopen(session)).thread.entries) == ["user: hello", "wants lose", "began lose"]
+
+
+async def test_a_session_of_a_process_whose_clock_was_ahead_is_free_after_a_lease(store: Any) -> None:
+    """It ended without giving the lease back; others wait for its length, and not for its clock."""
+    session = await start_session(store)
+    with clock.override(FrozenClock(clock.now() + 10 * 365 * 86_400_000)):
+        assert await store.claim("session", "s1", Scope(), owner="gone", ttl_ms=300)
+    with pytest.raises(SessionBusy):
+        await session.chat("hello")
+
+    async def chat() -> str | None:
+        with suppress(SessionBusy):
+            return await session.chat("hello")
+        return None
+
+    assert await eventually(chat) == "You said hello"
 
 
 async def test_who_stops_listening_stops_the_turn(store: Any) -> None:

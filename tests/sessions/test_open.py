@@ -115,7 +115,7 @@ async def test_a_session_is_of_one_project(store: Any) -> None:
         make_session(store, project_id="garden").__aenter__(),
         _load_session(store, project_id="garden"),
     ):
-        with pytest.raises(Invalid, match="project_id is 'garden', the session's is 'shop'"):
+        with pytest.raises(Invalid, match="project_id is 'garden', not that of the session"):
             await take_up
     for known, value in (({}, "B"), ({"project_id": "shop"}, "C")):
         async with make_session(store, **known) as session:

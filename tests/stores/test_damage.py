@@ -149,6 +149,7 @@ def set_back(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE {table} DROP COLUMN user_id")
     db.execute("ALTER TABLE entries DROP COLUMN key")
     db.execute("ALTER TABLE receipts DROP COLUMN superseded")
+    db.execute("ALTER TABLE leases DROP COLUMN ttl")
     db.execute("ALTER TABLE entries DROP COLUMN first")
     db.execute("ALTER TABLE supports DROP COLUMN present")
     db.execute("ALTER TABLE vectors DROP COLUMN given")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import random
-import select
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.support.fork_process import acknowledged, start
-from tests.support.stores import ADA, a_store, keep, list_ids
+from tests.support.stores import ADA, a_store, keep, list_ids, open_core
 
-from omoide.errors import Replaced
-
-KILLS = int(os.environ.get("OMOIDE_KILLS", "10"))
+from omoide.errors import Replaced, StoreFailed
+from omoide.stores.sqlite.connection import check_application
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -87,6 +83,25 @@ def test_a_child_refuses_a_file_that_was_in_use_at_the_fork(
     assert {"before", "after"} <= {*check_all_there(tmp_path, noted)}
 
 
+def test_a_handler_of_a_signal_may_fork(tmp_path: Path) -> None:
+    """Wherever it interrupts the thread, which would wait for itself for ever."""
+    noted = tmp_path / "noted"
+    process = start("from_signals", tmp_path / "memory.db", noted)
+    try:
+        assert finish(process) == b"forked"
+    finally:
+        process.kill()
+    assert len(check_all_there(tmp_path, noted)) == 60
+
+
+@pytest.mark.parametrize("who", ["self", "other"])
+def test_a_child_that_never_uses_the_store_leaves_it_alone(tmp_path: Path, who: str) -> None:
+    """Also when C code forked it, so that Python knows of no child, and it ends with all destructors."""
+    noted = tmp_path / "noted"
+    assert finish(start("exit_unseen", tmp_path / "memory.db", noted, who)) == b"held 500"
+    assert {"before", "after"} <= {*check_all_there(tmp_path, noted)}
+
+
 def test_a_second_handle_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
     """A process that opened the file twice keeps what it writes after another one came and went."""
     noted = tmp_path / "noted"
@@ -103,30 +118,6 @@ def test_a_second_handle_does_not_drop_the_locks_of_the_first(tmp_path: Path) ->
     assert len(check_all_there(tmp_path, noted)) == 11
 
 
-def _until(process: subprocess.Popen[bytes], noted: Path, enough: int) -> None:
-    """Wait until some writes are acknowledged."""
-    while len(acknowledged(noted)) < enough and process.poll() is None:
-        select.select([], [], [], 0.002)
-
-
-@pytest.mark.timeout(0)
-def test_random_forks_handles_and_kills_lose_nothing(tmp_path: Path) -> None:
-    """Processes that write, open, close and fork at random are killed; each acknowledged write is there."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
-    chance, noted = random.Random(seed), tmp_path / "noted"
-    rounds = max(2, KILLS // 4)
-    for turn in range(rounds):
-        processes = [start("live", tmp_path / "memory.db", noted, f"{turn}{who}", seed) for who in "ab"]
-        for process in processes:
-            _until(process, noted, len(acknowledged(noted)) + chance.randrange(5, 60))
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it forked
-            process.communicate()
-        check_all_there(tmp_path, noted)
-    assert len(acknowledged(noted)) > rounds
-
-
 # Files
 
 
@@ -137,6 +128,22 @@ def test_two_handles_open_a_new_file_at_once(tmp_path: Path) -> None:
         keep(other, "Tea.", id="b")
         assert sorted(list_ids(one)) == ["a", "b"]
     assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_a_file_that_another_process_makes_meanwhile_is_ours(tmp_path: Path, moment: int) -> None:
+    """It was empty when this process looked at it first, and a store when it looked again."""
+    statements: list[str] = []
+
+    def make_before(statement: str) -> None:
+        statements.append(statement)
+        if len(statements) == moment:
+            open_core("sqlite", tmp_path).close()
+
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as db:
+        db.set_trace_callback(make_before)
+        check_application(db, "memory.db")
+    assert statements
 
 
 def replace_file(path: Path, how: str) -> None:
@@ -151,6 +158,8 @@ def replace_file(path: Path, how: str) -> None:
             path.rename(path.with_name("elsewhere.db"))
         case "log deleted":
             path.with_name(f"{path.name}-wal").unlink()
+        case "locks deleted":
+            path.with_name(f"{path.name}-shm").unlink()
         case _:
             path.rename(path.with_name("elsewhere.db"))
             path.with_name(f"{path.name}-wal").unlink()
@@ -158,7 +167,10 @@ def replace_file(path: Path, how: str) -> None:
                 db.execute("CREATE TABLE t (x)")
 
 
-@pytest.mark.parametrize("how", ["deleted", "copied over", "moved away", "log deleted", "another program's"])
+WAYS = ["deleted", "copied over", "moved away", "log deleted", "locks deleted", "another program's"]
+
+
+@pytest.mark.parametrize("how", WAYS)
 def test_a_file_that_was_replaced_is_noticed_by_the_next_write(tmp_path: Path, how: str) -> None:
     """Nothing is acknowledged into a file that is no longer at its path."""
     with a_store("sqlite", tmp_path) as store:
@@ -169,17 +181,71 @@ def test_a_file_that_was_replaced_is_noticed_by_the_next_write(tmp_path: Path, h
                 keep(store, "Tea.", id="b")
 
 
-def test_a_replaced_store_is_neither_scrubbed_nor_restored(tmp_path: Path) -> None:
-    """What would be done to a file without a name is not said to be done."""
+def test_a_symbolic_link_names_the_file_that_it_points_to(tmp_path: Path) -> None:
+    """Also a file that does not exist yet; both names are of one store, with one log."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "memory.db").symlink_to("real/memory.db")
+    with a_store("sqlite", tmp_path) as one, a_store("sqlite", tmp_path / "real") as other:
+        keep(one, "Tea.", id="a")
+        keep(other, "Tea.", id="b")
+        assert sorted(list_ids(one)) == sorted(list_ids(other)) == ["a", "b"]
+        (tmp_path / "real" / "memory.db-wal").unlink()
+        with pytest.raises(Replaced):
+            keep(one, "Tea.", id="c")
+
+
+def test_a_symbolic_link_that_points_elsewhere_is_noticed(tmp_path: Path) -> None:
+    """Nothing is acknowledged into the file that it pointed to before."""
+    (tmp_path / "memory.db").symlink_to("one.db")
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        (tmp_path / "memory.db").unlink()
+        (tmp_path / "memory.db").symlink_to("two.db")
+        with pytest.raises(Replaced):
+            keep(store, "Tea.", id="b")
+
+
+def test_a_file_with_two_names_is_not_opened(tmp_path: Path) -> None:
+    """By hard links it would have two logs, each overwriting what the other one acknowledged."""
+    with a_store("sqlite", tmp_path) as store:
+        keep(store, "Tea.", id="a")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "memory.db").hardlink_to(tmp_path / "memory.db")
+        for folder in (tmp_path, tmp_path / "other"):
+            with pytest.raises(StoreFailed, match="has 2 names"):
+                open_core("sqlite", folder)
+        keep(store, "Tea.", id="b")
+        (tmp_path / "other" / "memory.db").unlink()
+    with a_store("sqlite", tmp_path) as store:
+        assert list_ids(store) == ["a", "b"]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_replaced_file_is_neither_restored_into_nor_scrubbed(tmp_path: Path, how: str) -> None:
+    """Both would be acknowledged for a file that nobody opens any more."""
     with a_store("sqlite", tmp_path) as store:
         keep(store, "Tea.", id="a")
         store.backup(tmp_path / "backup.db")
-        (tmp_path / "memory.db").unlink()
+        assert store.scrub().scrubbed
+        keep(store, "Tea.", id="b")
+        replace_file(tmp_path / "memory.db", how)
         receipt = store.scrub()
-        assert receipt.scrubbed is False
-        assert ["open it again" in pending for pending in receipt.pending] == [True]
+        assert not receipt.scrubbed
+        assert "was replaced or deleted" in receipt.pending[0]
         with pytest.raises(Replaced):
             store.restore_backup(tmp_path / "backup.db")
+
+
+def test_a_store_that_was_restored_goes_on(tmp_path: Path) -> None:
+    """Its files are those of before."""
+    with a_store("sqlite", tmp_path) as store, a_store("sqlite", tmp_path) as other:
+        keep(store, "Tea.", id="a")
+        store.backup(tmp_path / "backup.db")
+        keep(other, "Tea.", id="b")
+        store.restore_backup(tmp_path / "backup.db")
+        for handle, id in ((store, "c"), (other, "d"), (store, "e")):
+            keep(handle, "Tea.", id=id)
+        assert sorted(list_ids(other)) == ["a", "c", "d", "e"]
 
 
 def test_a_replaced_store_can_be_opened_again(tmp_path: Path) -> None:

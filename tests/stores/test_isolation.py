@@ -172,6 +172,59 @@ def test_names_that_look_alike_are_different(kind: str, one: str, other: str, fi
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_an_erase_receipt_names_nothing_outside_its_scope(tmp_path: Path, kind: str) -> None:
+    """What others derived from an erased entry is counted, what the scope itself derived is named."""
+    with a_store(kind, tmp_path) as store:
+        store.write(write_request("The premise.", id="p", agent_id="ada"))
+        for id, agent in (("mine", "ada"), ("theirs", "bob"), ("theirs-2", "bob")):
+            evidence = [{"kind": "entry", "ref": "p"}]
+            store.write(write_request(f"From it, {id}.", id=id, agent_id=agent, evidence=evidence))
+        left = store.erase(Scope(agent_id="ada"), id="p").unreachable
+        assert "entry 'mine', whose evidence is 'p'" in left
+        assert "entries outside the scope that depend on it: 2" in left
+        assert not [line for line in left if "theirs" in line]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_of_another_user_supersedes_or_is_superseded(tmp_path: Path, kind: str) -> None:
+    """One agent serves many users: the memory of one neither replaces nor is replaced by that of another."""
+    with a_store(kind, tmp_path) as store:
+        mine = store.write(write_request("Mine.", id="mine", agent_id="a", user_id="u")).entry
+        theirs = store.write(write_request("Theirs.", id="theirs", agent_id="a", user_id="v")).entry
+        scope = Scope(agent_id="a", user_id="u")
+        check_refused(lambda: store.supersede("mine", scope, by="theirs"))
+        new = write_request("New.", id="new", agent_id="a", user_id="u", supersedes="theirs")
+        check_refused(lambda: store.write(new))
+        assert store.get("mine", Scope()) == mine
+        assert store.get("theirs", Scope()) == theirs
+        check_refused(lambda: store.get("new", Scope()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_are_those_of_the_scope(tmp_path: Path, kind: str) -> None:
+    """Narrowed to an agent or a user, the feed tells of its entries, erased ones included, and no others."""
+    with a_store(kind, tmp_path) as store:
+        for id, fields in (("a", {}), ("b", {"agent_id": "bob"}), ("c", {"user_id": "u"}), ("d", {})):
+            store.write(write_request(f"Note {id}.", id=id, **{"agent_id": "ada", **fields}))
+        store.erase(Scope(agent_id="ada"), id="d")
+        store.erase(Scope(agent_id="bob"), id="b")
+
+        def ids(**fields: str) -> list[tuple[str, str]]:
+            scope = Scope(**fields)
+            return [(one.id, one.op) for one in store.changes("default", scope=scope)]
+
+        assert ids(agent_id="bob") == [("b", "write"), ("b", "erase")]
+        assert ids(user_id="u") == [("c", "write")]
+        assert ids(agent_id="ada") == [("a", "write"), ("c", "write"), ("d", "write"), ("d", "erase")]
+        assert ids(agent_id="nobody") == ids(namespace="elsewhere") == []
+        first = store.changes("default", limit=2, scope=Scope(agent_id="ada"))
+        assert [one.id for one in first] == ["a", "c"]
+        assert (
+            store.changes("default", after=first[-1].seq, limit=1, scope=Scope(agent_id="ada"))[0].id == "d"
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @given(one=names, other=names)
 def test_documents_do_not_cross(kind: str, one: str, other: str) -> None:
     """A document is seen from its own namespace, by its own agent, and under its own id and kind."""

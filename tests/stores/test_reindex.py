@@ -24,7 +24,7 @@ import pytest
 from tests.stores.test_vectors import nearest, vector_of
 from tests.support.stores import ADA, KINDS, a_store, keep, url, write_request
 
-from omoide import Filter, RecallRequest, Scope, blocking, open_store, verbs
+from omoide import Filter, RecallRequest, Scope, blocking, clock, open_store, verbs
 from omoide.embedders import LOCAL_ENCODER, Embedding, FunctionEmbedder, HashEmbedder, choose
 from omoide.errors import Busy, DiskFull, Invalid, OmoideError
 from omoide.stores import StoreSettings
@@ -328,6 +328,24 @@ def test_a_run_on_another_machine_is_waited_for(kind: str, tmp_path: Path) -> No
         put_claim(
             store, ReindexClaim(owner="theirs", host="elsewhere", process=1, until=claim.until - CLAIM_MS)
         )
+        assert store.reindex(NEW).embedded == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres"])
+def test_a_run_whose_clock_was_ahead_is_waited_for_as_long_as_any_other(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when this process first saw its claim, by a clock that nobody can set."""
+    claim = ReindexClaim(owner="theirs", host="elsewhere", process=1, until=253_000_000_000_000)
+    with a_store(kind, tmp_path, embedder=OLD) as store:
+        fill(store, 3)
+        put_claim(store, claim)
+        first_seen = clock.monotonic()
+        for waited in (0.0, CLAIM_MS / 1000 - 1):
+            monkeypatch.setattr(clock, "monotonic", lambda waited=waited: first_seen + waited)
+            with pytest.raises(Busy):
+                store.reindex(NEW)
+        monkeypatch.setattr(clock, "monotonic", lambda: first_seen + CLAIM_MS / 1000)
         assert store.reindex(NEW).embedded == 3
 
 

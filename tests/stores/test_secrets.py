@@ -75,6 +75,7 @@ def test_harmless_text_passes(text: str) -> None:
             {"evidence": [{"kind": "tool", "ref": "t1", "quote": PATTERNED["a Stripe key"]}]},
             "evidence[0].quote",
         ),
+        ({"message": {"thread": "t", "seq": 0, "speaker": PATTERNED["a card number"]}}, "message.speaker"),
     ],
 )
 def test_secrets_are_found_in_every_field(fields: dict[str, object], field: str) -> None:
@@ -84,6 +85,26 @@ def test_secrets_are_found_in_every_field(fields: dict[str, object], field: str)
     assert caught.value.field == field
     masked = mask_secrets()(entry("text", **fields))
     assert refuse_secrets()(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "field", ["id", "namespace", "user_id", "agent_id", "session_id", "project_id", "superseded_by"]
+)
+@pytest.mark.parametrize("guard", [refuse_secrets, mask_secrets])
+def test_a_secret_in_an_id_is_refused_by_every_guard(field: str, guard: Any) -> None:
+    """An id is not masked: two entries with different secrets would become one, and so would two scopes."""
+    with pytest.raises(Refused) as caught:
+        guard()(entry("text").replace(**{field: PATTERNED["a password in a URL"]}))
+    assert caught.value.field == field
+    with pytest.raises(Refused) as caught:
+        guard()(entry("text", message={"thread": PATTERNED["an AWS key"], "seq": 0}))
+    assert caught.value.field == "message.thread"
+
+
+def test_a_number_as_an_id_is_no_card_number() -> None:
+    """One of ten long numbers has the check digit of a card by chance, and ids are often long numbers."""
+    numbered = entry("text", session_id="4111111111111111", user_id="4111 1111 1111 1111")
+    assert refuse_secrets()(numbered) == mask_secrets()(numbered) == numbered
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///memory.db"])

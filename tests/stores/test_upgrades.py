@@ -124,6 +124,7 @@ def test_a_postgresql_schema_of_before_is_migrated(tmp_path: Path) -> None:
                 "tombstones": ("user_id",),
                 "documents": ("user_id",),
                 "receipts": ("superseded",),
+                "leases": ("ttl",),
             }.items():
                 for column in columns:
                     db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

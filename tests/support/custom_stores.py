@@ -15,10 +15,10 @@ class ListStore:
 
     def __init__(self) -> None:
         self.kept: list[Entry] = []
-        self.receipts: dict[tuple[str, str], tuple[bytes, WriteResult, int]] = {}
+        self.receipts: dict[tuple[str, ...], tuple[bytes, WriteResult, int]] = {}
 
     async def write(self, request: WriteRequest) -> WriteResult:
-        now, key = clock.now(), (request.entry.namespace, request.idempotency_key or "")
+        now, key = clock.now(), (request.entry.namespace, *semantics.receipt_keys(request)[:1])
         if request.idempotency_key is not None and key in self.receipts:
             said, receipt, at = self.receipts[key]
             if at >= now - semantics.KEY_LIFETIME_MS:

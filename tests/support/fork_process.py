@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import random
+import signal
 import subprocess
 import sys
 import threading
@@ -184,6 +184,81 @@ def _try_in_child(path: str, journal: Journal, store: Any, fork: str) -> None:
     leave("return" if fork == "python" else "exit")
 
 
+def exit_unseen(path: str, log: str, who: str) -> None:
+    """Have C code fork while a transaction is open; the child ends without using the store.
+
+    `self`: this thread is inside the transaction, which the child leaves by an exception. `other`: another
+    thread is, and the child ends with all destructors.
+    """
+    store, journal = open_handle(path), Journal(log)
+    HANDLES.append(store)
+    journal.write(store, "before")
+    inside, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._db.write_transaction() as db:
+            _spill(db)
+            inside.set()
+            end.wait(30)
+
+    # Not released during the call, as in a C extension: the interpreter could not go on in the child.
+    fork = ctypes.PyDLL(None).fork
+    if who == "self":
+        with store._db.write_transaction() as db:
+            _spill(db)
+            child = int(fork())
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+    else:
+        thread = threading.Thread(target=hold, daemon=True)
+        thread.start()
+        inside.wait(30)
+        child = int(fork())
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        end.set()
+        thread.join()
+    journal.write(store, "after")
+    (held,) = store._db.read_once(
+        lambda db: db.execute("SELECT count(*) FROM settings WHERE name LIKE 'held%'").fetchone()
+    )
+    os.write(1, f"held {held}".encode())
+    os._exit(0)
+
+
+def _spill(db: Any) -> None:
+    """Write more than the cache holds, so that a part of the transaction is in the log already."""
+    db.execute("PRAGMA cache_size = 10")
+    db.executemany("INSERT INTO settings VALUES (?, ?)", [(f"held{n}", "x" * 3_000) for n in range(500)])
+
+
+def from_signals(path: str, log: str) -> None:
+    """Fork again and again in the handler of a timer, wherever this thread is, and go on writing."""
+    store, journal = open_handle(path), Journal(log)
+    forks_so_far = 0
+
+    def divide(_signal: int, _frame: Any) -> None:
+        nonlocal forks_so_far
+        forks_so_far += 1
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+
+    signal.signal(signal.SIGALRM, divide)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    for n in range(60):
+        journal.write(store, f"w{n}")
+        if n % 5 == 0:
+            open_handle(path).close()
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    os.write(1, b"forked" if forks_so_far > 10 else b"never forked")
+    store.close()
+
+
 def beside(path: str, log: str) -> None:
     """Keep one handle open, open and close a second one, and write once for each line of input."""
     store, journal = open_handle(path), Journal(log)
@@ -195,48 +270,6 @@ def beside(path: str, log: str) -> None:
     os._exit(0)  # as a killed process: what was acknowledged has to be there
 
 
-# Many at once, at random
-
-
-def live(path: str, log: str, name: str, seed: str) -> None:
-    """Write, open, close and fork at random until killed."""
-    chance = random.Random(f"{seed}:{name}")
-    journal, handles, depth, n = Journal(log), [open_handle(path)], 0, 0
-    while True:
-        n += 1
-        match chance.randrange(12):
-            case 0 if len(handles) < 3:
-                handles.append(open_handle(path))
-            case 1 if len(handles) > 1:
-                handles.pop(chance.randrange(len(handles))).close()
-            case 2 | 3 if depth < 3:
-                threads = [threading.Thread(target=_write_all, args=(journal, handles[0], f"{name}.{n}.t"))]
-                if chance.random() < 0.5:
-                    threads.clear()
-                for thread in threads:
-                    thread.start()
-                if os.fork() == 0:
-                    depth, name = depth + 1, f"{name}.{n}"
-                    chance = random.Random(f"{seed}:{name}")
-                else:
-                    for thread in threads:
-                        thread.join()
-                    if chance.random() < 0.2:
-                        leave(chance.choice(("exit", "return")))
-            case 4 if depth and chance.random() < 0.3:
-                leave(chance.choice(("exit", "return")))
-            case _:
-                try:
-                    journal.write(chance.choice(handles), f"{name}-{n}")
-                except Forked:
-                    os._exit(0)
-
-
-def _write_all(journal: Journal, store: Any, name: str) -> None:
-    for n in range(5):
-        journal.write(store, f"{name}-{n}")
-
-
 if __name__ == "__main__":
-    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, beside, live]
+    jobs: list[Callable[..., None]] = [both, daemon, pool, busy, exit_unseen, from_signals, beside]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

@@ -1,8 +1,10 @@
 """Tests of classes made from JSON Schemas."""
 
+import re
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
+from random import Random
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
@@ -11,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import json_data, text
+from tests.support.work import StepCounter, sample
 
 from omoide.core import Schema
 from omoide.errors import Invalid, InvalidDefinition
-from omoide.turns.json_schema import type_from_schema
+from omoide.turns.json_schema import MAX_PATTERN_STEPS, type_from_schema
 
 Even = Annotated[int, msgspec.Meta(ge=0, lt=10, multiple_of=2)]
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=3, pattern="^a")]
@@ -230,6 +233,50 @@ def test_a_class_that_holds_itself_is_understood() -> None:
     made = type_from_schema(Schema(Tree, "test").json_schema(), "s")
     assert accepts(made, {"branches": [{"branches": [{"label": "a"}]}]})
     assert not accepts(made, {"branches": [{"branches": [{"label": 5}]}]})
+
+
+SLOW = [
+    r"^(a+)+$", r"^(a|aa)+$", r"(a*)*b", r"^(\w+\s?)*$", r"(a+a+)+b", r"^(a?){25}a{25}$", r"^(?=(a+)+b)a",
+    r".*.*b", r"^(.*)(.*)(.*)b", r"^(?:(?:){1000}){1000}", r"^(a+|b+|c+){1,20}$", r"^(?:a|(?:a|b)a){40}$",
+]  # fmt: skip
+QUICK = [
+    r"^[a-z]+$", r"\d+", r"^[A-Z]{2,5}-\d+$", r"^\d{4}-\d\d-\d\d$", r"^(?:\d{1,3}\.){3}\d{1,3}$",
+    r"^\S+@\S+$", r"^(?:[a-z]{1,20}-){0,3}[a-z]{1,20}$", r"yes|no", r"^#(?:[0-9a-f]{3}){1,2}$",
+    r"(?i)^v\d+(?:\.\d{1,9})?",
+]  # fmt: skip
+
+
+def patterned(pattern: str, **limits: int) -> Any:
+    return type_from_schema(
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern, **limits}}}, "result"
+    )
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_a_pattern_that_may_take_very_long_is_refused(pattern: str) -> None:
+    """The spec may come from anyone, and nothing could stop the search for a match."""
+    with pytest.raises(InvalidDefinition, match="a has a pattern that may take very long on 1000"):
+        patterned(pattern)
+
+
+@pytest.mark.parametrize("pattern", QUICK)
+def test_a_pattern_that_is_taken_ends_soon(pattern: str) -> None:
+    """Its steps on texts that almost match are few, and longer texts are refused unread."""
+    made, random = patterned(pattern), Random(pattern)
+    with pytest.raises(msgspec.ValidationError, match="length <= 1000"):
+        msgspec.json.decode(msgspec.json.encode({"a": "a" * 1001}), type=made)
+    for _ in range(5):
+        part = sample(pattern, 0, random) or "a"
+        counter = StepCounter(re.compile(pattern))
+        counter.search((part * 1000)[:999] + "\n", 0, 1000)
+        assert counter.steps < 10 * MAX_PATTERN_STEPS
+
+
+def test_a_shorter_text_allows_for_more_repetitions() -> None:
+    """`maxLength` bounds the work as well as `^` and limits of repetitions do."""
+    assert patterned(r"^(.*)-(.*)-(.*)$", maxLength=100)
+    with pytest.raises(InvalidDefinition, match="on 1000 characters"):
+        patterned(r"^(.*)-(.*)-(.*)$")
 
 
 def inside(schema: object) -> dict[str, Any]:

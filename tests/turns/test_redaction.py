@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,29 @@ async def test_a_secret_is_taken_out_however_it_is_written(secret: Any, pure: bo
     assert plain == '{"key":"harmless"}'
     kept_out = "It would put a secret into the agent's state."
     assert said in ([kept_out] if pure else ['{"key":"[removed]"}', '{"key":[removed]}'])
+    assert result.agent.state.get("key") is None
+
+
+@pytest.mark.parametrize("secret", ["s3cr3t", SECRET, "zwölf\nZeilen", b"\xff\xfe raw \x80 bytes"])
+@pytest.mark.parametrize("before", [b"", b"x", b"xy", b"xyz"])
+@pytest.mark.parametrize("pure", [False, True])
+async def test_a_secret_inside_bytes_is_taken_out(secret: str | bytes, before: bytes, pure: bool) -> None:
+    """Bytes are shown in base64, where a secret looks otherwise at each of three offsets."""
+    raw = secret if isinstance(secret, bytes) else secret.encode()
+    after = b" and more"
+    value = before + raw + after
+    result, said = await run_tool(
+        tool_calling(lambda ctx: {"key": [value]}, pure=pure), secrets={"key": secret}
+    )
+    if pure:
+        assert said == "It would put a secret into the agent's state."
+    else:
+        start, _, end = said.removeprefix('{"key":["').removesuffix('"]}').partition("[removed]")
+        whole = b64encode(value).decode()
+        assert (whole.startswith(start), whole.endswith(end)) == (True, True)
+        # A character of base64 has six bits; one may have some of the secret and some of what is beside it.
+        assert 6 * len(start) < 8 * len(before) + 6
+        assert 6 * len(end.rstrip("=")) < 8 * len(after) + 12  # the last character is padded, too
     assert result.agent.state.get("key") is None
 
 

@@ -147,11 +147,22 @@ async def test_a_session_goes_on_after_its_provider_was_away(store: AsyncStore) 
     assert site.requests[2]["messages"][-1]["content"] == '{"city":"Oslo","degrees":3}'
 
 
-async def test_a_key_of_the_environment_stays_at_home(
-    store: AsyncStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OPENAI_API_KEY", "sk-of-the-environment"),
+        ("OPENAI_ADMIN_KEY", "sk-of-the-environment"),
+        ("OPENAI_ORG_ID", "org-of-the-environment"),
+        ("OPENAI_PROJECT_ID", "proj-of-the-environment"),
+        ("OPENAI_CUSTOM_HEADERS", "X-Proxy-Key: key-of-the-environment"),
+    ],
+)
+async def test_what_the_environment_has_for_the_provider_stays_at_home(
+    store: AsyncStore, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
-    """A spec that points elsewhere does not get the key that is meant for the provider."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-environment")
+    """A spec that points elsewhere gets neither a key nor the name of an account of the environment."""
+    monkeypatch.setenv(variable, value)
     with serve_model("Hi.") as site:
         await turn(agent(site), "hello", store=store, session_id="s")
-    assert "secret-of-the-environment" not in str(site.headers)
+    assert site.headers
+    assert "of-the-environment" not in str(site.headers)

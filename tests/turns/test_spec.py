@@ -578,6 +578,27 @@ def test_no_text_does_worse_than_being_refused(data: str | bytes) -> None:
                 assert isinstance(read(written), AgentSpec)
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("id: a\nmodel: b:c\nid: d", "id", 3),
+        ("id: a\nmemory:\n  scope: agent\n  max_entries: 5\n  scope: session", "scope", 5),
+        ('id: a\nmetadata: {list: [{x: 1, y: {x: 2}, "x": 3}]}', "x", 2),
+        ("id: a\n? [x]\n: 1\nid: b", "id", 4),
+    ],
+)
+def test_a_key_that_is_written_twice_is_refused(text: str, key: str, line: int) -> None:
+    """Only one of the values would count; the error names the key and the line of its second value."""
+    with pytest.raises(Invalid, match=f"repeats the key '{key}' in line {line}; keep one"):
+        AgentSpec.from_yaml(text)
+
+
+def test_keys_of_different_mappings_may_be_the_same() -> None:
+    """A value that looks like a key of its mapping is none either."""
+    made = AgentSpec.from_yaml("id: id\nmetadata: {id: {id: id}, list: [{id: 1}, {id: 2}]}")
+    assert made.metadata.to_python() == {"id": {"id": "id"}, "list": [{"id": 1}, {"id": 2}]}
+
+
 def test_a_spec_too_large_for_yaml_is_not_written() -> None:
     """What could not be read back is refused before; JSON has no such limit."""
     made = spec(instructions="x" * MAX_YAML_BYTES)

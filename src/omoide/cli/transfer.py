@@ -260,7 +260,7 @@ def _print_import_report(file: Path, report: ImportReport) -> None:
 _VARIABLE = re.compile(r"[?$]?([^\W\d]\w*)")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,1000}\.[0-9]{1,1000}")
-_DOUBLE = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})[eE][+-]?[0-9]{1,3}")
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]{0,300})?|\.[0-9]{1,300})[eE][+-]?[0-9]{1,3}")
 
 
 @command(

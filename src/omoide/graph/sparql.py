@@ -32,8 +32,9 @@ _NAME = f"{_BASE}_0-9\u00b7\u0300-\u036f\u203f-\u2040"
 _LOCAL = rf"(?:[{_NAME}:-]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
 _ESCAPE = r"\\[tbnrf\\\"']"
 
-# Possessive quantifiers (++ and *+) never backtrack, so that hostile text takes linear time. Relative IRIs
-# are no tokens: their meaning depends on a base. Names, which contain a colon, have to come before words.
+# Possessive quantifiers (++ and *+) never backtrack, so that hostile text takes linear time. The prefix of a
+# name has a limit, because it is read in vain where no colon follows. Relative IRIs are no tokens: their
+# meaning depends on a base. Names, which contain a colon, have to come before words.
 _TOKEN = re.compile(
     rf"""
     (?P<space>[\x20\t\r\n]++)
@@ -45,7 +46,7 @@ _TOKEN = re.compile(
       | '(?:[^'\\\n\r]|{_ESCAPE})*+')
   | (?P<variable>[?$][{_BASE}_0-9][{_BASE}_0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
   | (?P<blank>_:[{_BASE}_0-9](?:\.*[{_NAME}-])*+)
-  | (?P<name>(?:[{_BASE}](?:\.*[{_NAME}-])*+)?:(?:{_LOCAL}(?:\.*{_LOCAL})*+)?)
+  | (?P<name>(?:[{_BASE}](?:\.*[{_NAME}-]){{0,64}}+)?:(?:{_LOCAL}(?:\.*{_LOCAL})*+)?)
   | (?P<language>@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?:--[A-Za-z]++)?)
   | (?P<number>(?:[0-9]++(?:\.[0-9]*+(?=[eE][+-]?[0-9])|\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)
   | (?P<word>[A-Za-z][A-Za-z0-9_]*+)

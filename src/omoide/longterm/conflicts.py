@@ -112,7 +112,16 @@ async def refuse_conflicts(store: Any, entry: Entry) -> None:
     """Raise `Contradiction` if a memory that is about to be stored contradicts others."""
     found = await conflicts_of(store, entry)
     if found:
-        raise Contradiction(entry.id, [id for pair in found for id in pair.ids if id != entry.id])
+        sides = [side for pair in found for side in (pair.one, pair.other) if side.id != entry.id]
+        raise contradiction(entry, sides)
+
+
+def contradiction(entry: Entry, others: Iterable[Entry]) -> Contradiction:
+    """Return the error for a memory that contradicts others; it names those of its agent and user only."""
+    others = [*others]
+    own = Scope(namespace=entry.namespace, agent_id=entry.agent_id, user_id=entry.user_id)
+    named = [other.id for other in others if own.contains(other)]
+    return Contradiction(entry.id, named, len(others) - len(named))
 
 
 async def link_conflicts(store: Any, entry: Entry, scope: Scope) -> tuple[Disagreement, ...]:

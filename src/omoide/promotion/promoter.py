@@ -14,7 +14,7 @@ from omoide import ids
 from omoide.core.entry import DELETED, Entry, Scope, WriteRequest
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.signal import Signal
-from omoide.errors import Contradiction, NotFound
+from omoide.errors import NotFound
 from omoide.longterm import conflicts
 from omoide.promotion.plan import (
     PromotedEntry,
@@ -135,9 +135,9 @@ async def _check_strict(store: Store, entry: Entry, superseded: Entry | None) ->
     conflicts.check_complete(entry)
     allowed = {entry.id} if superseded is None else {entry.id, superseded.id}
     pairs = await conflicts.conflicts_of(store, entry)
-    others = [side.id for pair in pairs for side in (pair.one, pair.other) if side.id not in allowed]
+    others = [side for pair in pairs for side in (pair.one, pair.other) if side.id not in allowed]
     if others:
-        raise Contradiction(entry.id, others)
+        raise conflicts.contradiction(entry, others)
 
 
 async def _link_conflicts(store: Store, entry: Entry) -> None:

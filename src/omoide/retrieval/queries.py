@@ -15,12 +15,15 @@ from itertools import islice, takewhile
 from typing import NamedTuple, overload
 from unicodedata import normalize
 
-from omoide.retrieval.text import ENGLISH, STOP_WORDS, is_unspaced, query_terms, terms
+from omoide.retrieval.text import ENGLISH, STOP_WORDS, ends, is_unspaced, query_terms, terms
 from omoide.retrieval.times import MONTHS, WEEKDAYS, Interval, intervals
 
 Span = tuple[int, int]
 
 _STOP_WORDS = STOP_WORDS[ENGLISH]
+
+MAX_QUERY_LENGTH = 4_000
+"""Characters of a query that are read, half of them at its end: each of its words is looked up."""
 
 _MIN_SHORT_NAME = 3
 """Minimum length of a short form, such as Mel for Melanie."""
@@ -98,9 +101,9 @@ class ParsedQuery(NamedTuple):
 
 
 def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
-    """Parse a query as of the time `now`, in a scope with these speakers."""
+    """Parse a query as of the time `now`, in a scope with these speakers; a long one is cut."""
+    text = ends(text, MAX_QUERY_LENGTH)
     speaker_spans = _find_speakers(text, speakers)
-    # From the last to the first: replacing one leaves the positions of those before it valid.
     spans = sorted({span for spans in speaker_spans.values() for span in spans}, reverse=True)
     query = ParsedQuery(
         text=text,
@@ -162,7 +165,7 @@ def _name_terms(text: str) -> frozenset[str]:
         for match in _NAME.finditer(text)
         if match.group()[0].isupper()
         and not match.group().isupper()
-        and text[: match.start()].strip()[-1:].isalnum()
+        and _char_before(text, match.start()).isalnum()
     ]
     return frozenset(term for name in names for term in terms(name))
 
@@ -193,13 +196,20 @@ def _find_speakers(text: str, speakers: Sequence[str]) -> dict[int, list[Span]]:
     return spans_by_speaker
 
 
+def _char_before(text: str, at: int) -> str:
+    """Return the last character before a position that is no white space, or nothing."""
+    while at and text[at - 1].isspace():
+        at -= 1
+    return text[at - 1 : at]
+
+
 def _may_be_name(text: str, match: re.Match[str]) -> bool:
     # Capitals mark names, but a stop word is capitalized at the start of a sentence anyway ("Will you …").
     start, word = match.start(), match.group()
     cased = text[start].lower() != text[start].upper()
     if cased and not text[start].isupper():
         return False
-    return word not in _STOP_WORDS or text[:start].strip()[-1:] not in ("", ".", "?", "!")
+    return word not in _STOP_WORDS or _char_before(text, start) not in ("", ".", "?", "!")
 
 
 def _correct_names(
@@ -212,7 +222,7 @@ def _correct_names(
     corrected = []
     for word, span in names:
         # The first word of a sentence has a capital anyway.
-        if len(word) >= _MIN_MISSPELT_NAME and word not in known and text[: span[0]].strip()[-1:].isalnum():
+        if len(word) >= _MIN_MISSPELT_NAME and word not in known and _char_before(text, span[0]).isalnum():
             word = next((name for name in known if _is_misspelling(word, name)), word)
         corrected.append((word, span))
     return corrected
@@ -258,12 +268,14 @@ def _to_first_person(text: str, spans: list[Span]) -> str:
     """Replace the named speakers, and pronouns for them, by the first person."""
     if not spans:
         return text
+    replacements = []
     for start, end in _merge_spans(spans, text):
         possessive = _POSSESSIVE.match(text, end)
         if possessive:
-            text = f"{text[:start]}my{text[possessive.end() :]}"
+            replacements.append((start, possessive.end(), "my"))
         else:
-            text = f"{text[:start]}{'' if is_unspaced(text[start]) else 'I'}{text[end:]}"
+            replacements.append((start, end, "" if is_unspaced(text[start]) else "I"))
+    text = _replace_spans(text, replacements)
     return _PRONOUN.sub(lambda match: _PRONOUNS[match.group()], text)
 
 
@@ -279,14 +291,21 @@ def _merge_spans(spans: list[Span], text: str) -> list[Span]:
 
 
 def _remove_spans(text: str, spans: list[Span]) -> str:
+    replacements = []
     for start, end in spans:
         possessive = _POSSESSIVE.match(text, end)
-        text = f"{text[:start]} {text[possessive.end() if possessive else end :]}"
-    return text
+        replacements.append((start, possessive.end() if possessive else end, " "))
+    return _replace_spans(text, replacements)
 
 
-# Fitted to what both encodings make of prose, chats, documentation and code. Beyond ASCII they differ by
-# factors; there the numbers lie between the two.
+def _replace_spans(text: str, replacements: list[tuple[int, int, str]]) -> str:
+    """Replace parts of a text, given from the last to the first."""
+    parts: list[str] = []
+    rest = len(text)
+    for start, end, new in replacements:
+        parts += (text[end:rest], new)
+        rest = start
+    return "".join([*parts, text[:rest]][::-1])
 
 
 _MAX_LENGTH = 1_000
@@ -435,7 +454,7 @@ class SpeakerNames(Sequence[str]):
         A speaker whose whole name is given comes before others who share a part of it: beside many others,
         "Ann" is Ann, and not Ann Lee and Ann Berg as well.
         """
-        folded = _fold(text)
+        folded = _fold(ends(text, MAX_QUERY_LENGTH))
         words = {*_NAME.findall(folded)}
         found = {number for number in self._present(self._unspaced) if self._parts(number)[0] in folded}
         for word in words:

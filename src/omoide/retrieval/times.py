@@ -15,6 +15,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
 
+from omoide.retrieval.text import ends
+
 MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
     "november", "december",
@@ -452,9 +454,7 @@ def intervals(text: str, now: int) -> tuple[Interval, ...]:
 
 def _fold(text: str) -> str:
     """Remove case and accents, and cut a long text to its beginning and end."""
-    if len(text) > _MAX_LENGTH:
-        half = _MAX_LENGTH // 2
-        text = f"{text[:half]} {text[-half:]}"
+    text = ends(text, _MAX_LENGTH)
     if not text.isascii():
         text = re.sub("[\u0300-\u036f]", "", normalize("NFKD", text)).replace("’", "'")
     return text.casefold()

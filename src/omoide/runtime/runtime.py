@@ -38,7 +38,7 @@ from omoide.errors import (
 )
 from omoide.runtime.checkpoints import CheckpointStore, DocumentCheckpointStore, load_agent
 from omoide.runtime.executors import Executor
-from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate, as_agent
+from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
 from omoide.runtime.fleet.leases import OwnedAgent
 from omoide.runtime.mailbox import DroppedSignal, DroppedSignals, Envelope, PendingReply, SaveRequest
@@ -274,8 +274,8 @@ class Runtime:
     async def call(self, id: str, signal: Signal, *, timeout: float | None = None) -> Agent:
         """Have a signal handled, and return the agent after it; its directives may still be under way.
 
-        Of an agent that runs elsewhere in a fleet, the result is a copy without its thread, and its kind has
-        to be registered here; see `ask`.
+        Of an agent that runs elsewhere in a fleet, the result is loaded from the store that the fleet shares,
+        as it was last saved, and its kind has to be registered here.
 
         Raises:
             NotRunning: No agent of this id runs.
@@ -285,7 +285,11 @@ class Runtime:
         """
         envelope = Envelope(check_signal(signal), PendingReply())
         if self._is_remote(id):
-            return as_agent(await self.ask(id, signal, timeout=timeout), self.registry.kind)
+            reply: Any = await self.ask(id, signal, timeout=timeout)
+            agent, _ = await load_agent(
+                id, self.registry.kind(reply.data["name"]), self.open_checkpoint_store()
+            )
+            return agent
         if timeout is None:
             return await self.deliver_and_wait(id, envelope)
         seconds = check_seconds(timeout, "timeout")
@@ -446,7 +450,8 @@ class Runtime:
         """Have a signal handled by an agent of the fleet, and return its reply.
 
         The reply comes when the agent has handled the signal and was saved. Its data has `agent_id`, `name`,
-        `runtime` and `state`.
+        `runtime`, and in `shown` the public part of the agent's identity. It has nothing of the state,
+        because others may listen on the transport; see `call`.
 
         Raises:
             TimedOut: No reply came within `timeout` seconds, 30 by default.

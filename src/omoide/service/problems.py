@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from omoide import errors
-from omoide.errors import OmoideError
+from omoide.errors import OmoideError, StoreFailed
 from omoide.stores.redaction import mask_url
 
 _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
@@ -81,6 +81,18 @@ def to_problem(error: OmoideError) -> Problem:
             if name not in _PROBLEM_MEMBERS and _is_plain(value)
         },
     )
+
+
+def without_store_name(problem: Problem, error: StoreFailed) -> Problem:
+    """Return the problem of a store without its path or URL, for callers who need not know where it lies."""
+    name = mask_url(error.store)
+
+    def hide(text: str) -> str:
+        return text.replace(f"store {name!r}", "the store").replace(name, "the store")
+
+    about = {name: hide(value) if isinstance(value, str) else value for name, value in problem.about.items()}
+    remedy = None if problem.remedy is None else hide(problem.remedy)
+    return msgspec.structs.replace(problem, detail=hide(problem.detail), remedy=remedy, about=about)
 
 
 def to_error(problem: Problem) -> OmoideError | None:

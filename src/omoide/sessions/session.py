@@ -27,7 +27,6 @@ from omoide.core.entry import (
     MessageRef,
     Scope,
     WriteResult,
-    check_positive,
 )
 from omoide.core.frozen import EMPTY_MAP, check_str, thaw
 from omoide.core.thread import Thread
@@ -52,6 +51,7 @@ from omoide.shortterm.context import SUMMARY_KEY
 from omoide.shortterm.importance import Weights, score
 from omoide.shortterm.memory import ROLES, PendingItem, ShortTerm, TokenBudget
 from omoide.stores.protocols import SupportsDocuments
+from omoide.stores.records import check_ttl
 from omoide.tools.context import REACHES
 from omoide.turns import journal as transcript
 from omoide.turns import memory as turn_memory
@@ -161,7 +161,7 @@ class Session:
             memory_namespace = namespace_of(policy, turn_options.context)
         self._memory_namespace = memory_namespace
         self._namespace = memory_namespace if namespace is None else ids.check(namespace, "namespace")
-        self._lease_ms = check_positive(lease_ms, "lease_ms")
+        self._lease_ms = check_ttl(lease_ms, "lease_ms")
         self._state = SessionState(SessionStore(store, self.id, self._namespace), spec, self._lease_ms)
         self._memory_options: dict[str, Any] = {
             "promotion": promotion, "token_budget": token_budget, "extractor": extractor,
@@ -839,7 +839,7 @@ class Session:
             own = self.record.project_id
             if None not in (own, self._project_id) and own != self._project_id:
                 raise Invalid(
-                    "project_id", f"is {self._project_id!r}, the session's is {own!r}", "leave it out"
+                    "project_id", f"is {self._project_id!r}, not that of the session", "leave it out"
                 )
             self._project_id = own if self._project_id is None else self._project_id
             self._memory.project_id = self._project_id

@@ -418,7 +418,7 @@ class SessionState:
         record, written = loaded
         if record.agent_id != self._spec.id:
             raise Invalid(
-                "spec", f"is of agent {self._spec.id!r}, the session of {record.agent_id!r}", "pass its own"
+                "spec", f"is of agent {self._spec.id!r}, and the session of another one", "pass its own"
             )
         # The stored spec has no code; that of the caller has.
         self._record = record.replace(spec=self._spec)

@@ -314,6 +314,7 @@ class MemoryStore(StateStore, ForkListener):
         super().__init__(embedder, settings)
         self._state = MemoryState()
         self._generation = ids.uuid7()
+        self._place = f"memory://{self._generation}"
         self._lock = RLock()
         self._closed = False
         self._locked_for_fork = False
@@ -381,7 +382,9 @@ class MemoryStore(StateStore, ForkListener):
         check_arguments(scope=scope)
         now = clock.now()
         return self._run_read(
-            lambda state: operations.stats(state, scope, self.embedder, now, len(state.change_log))
+            lambda state: operations.stats(
+                state, scope, self.embedder, now, _last_seq(state, scope.namespace)
+            )
         )
 
     def namespaces(self) -> list[str]:
@@ -395,10 +398,14 @@ class MemoryStore(StateStore, ForkListener):
             lambda state: sorted({kind for name, kind, _ in state.documents if name == namespace})
         )
 
-    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+    def changes(
+        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+    ) -> list[Change]:
         """Return the changes after a sequence number, in order."""
-        check_arguments(namespace=namespace, after=after, limit=limit)
-        return self._run_read(lambda state: _changes_after(state, namespace, after)[:limit])
+        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
+        return self._run_read(
+            lambda state: operations.changes_in(state, _changes_after(state, namespace, after), scope)[:limit]
+        )
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -508,6 +515,11 @@ def _prepare(
 
 def _changes_after(state: MemoryState, namespace: str, after: int) -> list[Change]:
     return [change for change in state.change_log[after:] if change.namespace == namespace]
+
+
+def _last_seq(state: MemoryState, namespace: str) -> int:
+    """Return the sequence number of the newest change in a namespace."""
+    return next((change.seq for change in reversed(state.change_log) if change.namespace == namespace), 0)
 
 
 def _read_feed(

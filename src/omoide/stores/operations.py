@@ -19,6 +19,7 @@ from omoide.stores import records, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
     Access,
+    Change,
     Document,
     EraseReceipt,
     IndexData,
@@ -31,7 +32,7 @@ from omoide.stores.records import (
     Version,
     model_key,
 )
-from omoide.stores.semantics import INVALIDATED_BY, LIVE
+from omoide.stores.semantics import INVALIDATED_BY, LIVE, claim_lease
 from omoide.stores.state import (
     DocumentKey,
     LinkKey,
@@ -114,16 +115,19 @@ def _write_once(
     """Write an entry, or return the receipt of an earlier write with the same idempotency key."""
     if request.idempotency_key is None:
         return _write_entry(state, request, data, now, session_limit)
-    key = (request.entry.namespace, request.idempotency_key)
-    fingerprint = semantics.request_fingerprint(request)
-    receipt = state.find_receipt(key)
-    if receipt is not None and receipt[2] >= now - semantics.KEY_LIFETIME_MS:
-        if receipt[0] != fingerprint:
+    namespace, fingerprint = request.entry.namespace, semantics.request_fingerprint(request)
+    own, older = semantics.receipt_keys(request)
+    for key in (own, older):
+        receipt = state.find_receipt((namespace, key))
+        if receipt is None or receipt[2] < now - semantics.KEY_LIFETIME_MS:
+            continue
+        if receipt[0] == fingerprint:
+            entry, superseded = receipt[1].entry, receipt[1].metadata.get("superseded")
+            return semantics.write_result(request, entry, receipt[1].outcome, superseded)
+        if key == own:
             raise KeyReused(request.idempotency_key)
-        entry, superseded = receipt[1].entry, receipt[1].metadata.get("superseded")
-        return semantics.write_result(request, entry, receipt[1].outcome, superseded)
     result = _write_entry(state, request, data, now, session_limit)
-    state.add_receipt(key, (fingerprint, result, now))
+    state.add_receipt((namespace, own), (fingerprint, result, now))
     return result
 
 
@@ -166,8 +170,7 @@ def _write_entry(
             was_out = semantics.status_of(before) != LIVE
         _propagate(state, entry.namespace, {entry.id: was_out}, now)
     if request.supersedes is not None:
-        agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-        supersede(state, request.supersedes, agent, by=entry.id, now=now)
+        supersede(state, request.supersedes, semantics.supersedable_scope(entry), by=entry.id, now=now)
     superseded = semantics.superseded_id(request, replaced)
     if superseded is not None:
         outcome = "superseded"
@@ -205,8 +208,8 @@ def supersede(
     stored = require_entry(state, id, scope)
     entry = stored.entry
     check_revision(f"entry {id!r}", expected_rev, entry.rev)
-    owner = Scope(namespace=scope.namespace, agent_id=entry.agent_id)
-    successor = None if by is None else require_entry(state, by, owner).entry
+    owned = scope.replace(agent_id=entry.agent_id)
+    successor = None if by is None else require_entry(state, by, owned).entry
     new = semantics.as_superseded(entry, successor, reason, now)
     if entry.superseded_by == new.superseded_by:
         return entry
@@ -410,10 +413,12 @@ def _propagate_erasure(
 
 def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) -> list[str]:
     """Describe what is left in the store that may repeat the erased content."""
+    citing = [(other, id) for id in erased for other in state.citing_ids(scope.namespace, id)]
+    entries = state.find_many(scope.namespace, {other for other, _ in citing})
     notices = [
         semantics.derived_entry_notice(other, id)
-        for id in erased
-        for other in state.citing_ids(scope.namespace, id)
+        for other, id in citing
+        if scope.contains(entries[other].entry)
     ]
     owners = state.document_owners(scope.namespace).values()
     documents = sum(
@@ -421,7 +426,7 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         and (scope.agent_id is None or owner.agent_id in (None, scope.agent_id))
         for owner in owners
     )
-    return semantics.remaining_copies(notices, documents)
+    return semantics.remaining_copies(notices, len(citing) - len(notices), documents)
 
 
 def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:
@@ -493,26 +498,21 @@ def append_document(
 
 
 def claim_document(
-    state: StoreState, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
+    state: StoreState, place: str, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
 ) -> Lease | None:
     """Acquire or renew the lease of a document; None while another owner holds it."""
     key = _claimable_key(state, kind, id, scope)
-    lease = state.find_lease(key)
-    is_held = lease is not None and lease.until > now
-    if lease is not None and is_held and lease.owner != owner:
-        return None
-    # The fencing token grows with each new holder, not when one renews its lease.
-    token = (0 if lease is None else lease.token) + (0 if is_held else 1)
-    lease = Lease(owner=owner, until=now + ttl_ms, token=token)
-    state.put_lease(key, lease)
+    lease = claim_lease(state.find_lease(key), (place, *key), owner, ttl_ms, now)
+    if lease is not None:
+        state.put_lease(key, lease)
     return lease
 
 
-def release_document(state: StoreState, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
+def release_document(state: StoreState, kind: str, id: str, scope: Scope, owner: str) -> bool:
     """End a lease and return whether the owner held it."""
     key = _claimable_key(state, kind, id, scope)
     lease = state.find_lease(key)
-    if lease is None or lease.owner != owner or lease.until <= now:
+    if lease is None or lease.owner != owner or lease.until == 0:
         return False
     state.put_lease(key, lease.replace(until=0))
     return True
@@ -577,6 +577,23 @@ def history(state: StateReader, id: str, scope: Scope) -> list[Version]:
     if not found:
         raise semantics.entry_not_found(id)
     return found
+
+
+def changes_in(state: StateReader, changes: Sequence[Change], scope: Scope | None) -> list[Change]:
+    """Return the changes of entries that are in a scope, or were until they were erased; all for None."""
+    if scope is None or not changes:
+        return [*changes]
+    own = [change for change in changes if change.namespace == scope.namespace]
+    ids = dict.fromkeys(change.id for change in own)
+    found = state.find_many(scope.namespace, ids)
+    erased = state.erased_ids(scope.namespace, ids)
+    inside = {
+        id
+        for id in ids
+        if (id in found and scope.contains(found[id].entry))
+        or (id in erased and state.tombstones_of(id, scope))
+    }
+    return [change for change in own if change.id in inside]
 
 
 def query(state: StateReader, query: Query) -> Page:

@@ -161,8 +161,14 @@ class SupportsReindex(Protocol):
 class SupportsFeed(Protocol):
     """Provides a change feed."""
 
-    async def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
-        """Return the changes after a sequence number, in commit order, without content."""
+    async def changes(
+        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+    ) -> list[Change]:
+        """Return the changes after a sequence number, in commit order, without content.
+
+        Args:
+            scope: Return only changes of entries that are in this scope, or were until they were erased.
+        """
 
     async def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None

@@ -22,7 +22,7 @@ from omoide.core.entry import (
 )
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
-from omoide.retrieval.queries import ParsedQuery, SpeakerNames, parse_query
+from omoide.retrieval.queries import MAX_QUERY_LENGTH, ParsedQuery, SpeakerNames, parse_query
 from omoide.retrieval.text import TokenCounter
 from omoide.stores import semantics
 from omoide.stores.records import embed_texts, text_of
@@ -123,7 +123,7 @@ def recall_by_words(
     scope = request.effective_scope()
     passes = semantics.entry_predicate(request.filter, request.at)
     entries = [] if scope is None else [entry for entry in source.list_entries(scope) if passes(entry)]
-    terms = text.terms(request.query)
+    terms = text.terms(text.ends(request.query, MAX_QUERY_LENGTH))
     scores = text.bm25(terms, [text.terms(text_of(entry)) for entry in entries])
     ranking = sorted(range(len(entries)), key=lambda at: (-scores[at], -at))
     hits = [

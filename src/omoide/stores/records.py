@@ -182,7 +182,7 @@ class EraseReceipt(Value, frozen=True, kw_only=True):
 
 
 class Stats(Value, frozen=True, kw_only=True):
-    """Statistics of a scope and of its store."""
+    """Statistics of a scope; `embedder` and `size_bytes` are those of the whole store."""
 
     entries: Count = 0
     live: Count = 0
@@ -196,6 +196,7 @@ class Stats(Value, frozen=True, kw_only=True):
     without_vectors: Count = 0
     embedder: str | None = None
     last_seq: Count = 0
+    """Sequence number of the newest change in the namespace."""
     size_bytes: Count = 0
 
 
@@ -252,12 +253,19 @@ class Document(Value, frozen=True, kw_only=True):
         )
 
 
+MAX_TTL_MS = 600_000
+"""Longest time for which a lease can be claimed: its owner renews it within that time."""
+
+
 class Lease(Value, frozen=True, kw_only=True):
     """Exclusive ownership of a document until a time; `token` grows with each owner (fencing token)."""
 
     owner: Id
     until: Millis
+    """Its end by the clock of the owner, who may renew it."""
     token: Count
+    ttl: Count = MAX_TTL_MS
+    """Its length in milliseconds; others believe in it for no longer after they first saw it."""
 
 
 def encode_cursor(*position: int) -> str:
@@ -487,9 +495,6 @@ def _float32(vector: Any) -> bytes:
 # Arguments of operations
 
 
-MAX_TTL_MS = 100 * 366 * 86_400_000
-"""Longest time for which a lease can be claimed."""
-
 Check = Callable[[Any, str], Any]
 
 
@@ -520,10 +525,12 @@ def _instance_check(kind: type) -> Check:
     return partial(check_instance, kind=kind)
 
 
-def _check_ttl(value: object, field: str) -> None:
-    check_positive(value, field)
-    if isinstance(value, int) and value > MAX_TTL_MS:
-        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, which is a century")
+def check_ttl(value: object, field: str) -> int:
+    """Return the length of a lease in milliseconds, or raise `Invalid`."""
+    ttl = check_positive(value, field)
+    if ttl > MAX_TTL_MS:
+        raise Invalid(field, f"is {value}", f"use at most {MAX_TTL_MS}, and renew it in time")
+    return ttl
 
 
 _PARAMETER_CHECKS: dict[str, Check] = {
@@ -546,12 +553,13 @@ _PARAMETER_CHECKS: dict[str, Check] = {
     "access": _check_access,
     "after": check_count,
     "limit": check_positive,
-    "ttl_ms": _check_ttl,
+    "ttl_ms": check_ttl,
 }
 _ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
     **{name: (name, check) for name, check in _PARAMETER_CHECKS.items()},
     "write_request": ("request", _instance_check(WriteRequest)),
     "recall_request": ("request", _instance_check(RecallRequest)),
+    "optional_scope": ("scope", partial(_check_optional, check=_instance_check(Scope))),
     "optional_id": ("id", partial(_check_optional, check=ids.check)),
     "after_id": ("after", partial(_check_optional, check=ids.check)),
     "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from omoide.core.entry import Entry, Evidence
+from omoide.core.entry import Entry, Evidence, MessageRef
 from omoide.core.frozen import thaw
 from omoide.errors import Invalid, Refused
 
@@ -20,15 +20,29 @@ Guard = Callable[[Entry], Entry]
 """Receives each entry before it is written and returns the entry to store, or raises `Refused`."""
 
 
-def mask_url(url: str) -> str:
-    """Return a URL with its password masked."""
-    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", url)
+_RUN = re.compile(r"\S+")
+_USER = re.compile(r"://[^\s/:@]*:")
 
+
+def mask_url(url: str) -> str:
+    """Return a URL, or a text with URLs in it, with its password masked."""
+    return _RUN.sub(_mask_run, url) if "@" in url else url
+
+
+def _mask_run(run: re.Match[str]) -> str:
+    before, _, after = run.group().rpartition("@")  # a password may contain this sign, too
+    user = _USER.search(before)
+    return run.group() if user is None else f"{before[: user.end()]}***@{after}"
+
+
+_IDS = ("id", "namespace", "user_id", "agent_id", "session_id", "project_id", "superseded_by")
+_CARD = "a card number"
 
 MASK = "[{name} removed]"
 
 _WORD = r"[A-Za-z0-9_\-]"
 
+# Each takes time in proportion to the text: what has no upper limit is read once, from where it begins.
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
         "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)",
@@ -38,14 +52,16 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         "a Google key": rf"\bAIza{_WORD}{{35}}",
         "a Stripe key": r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}",
         "an API key": rf"\bsk-(?:ant-|proj-|or-)?{_WORD}{{20,}}",
-        "a JSON web token": rf"\beyJ{_WORD}{{8,2000}}\.eyJ{_WORD}{{8,4000}}\.{_WORD}{{8,}}",
+        # The lookahead reads what follows the first part once, not again from each "eyJ" in it.
+        "a JSON web token": rf"(?<!{_WORD})(?={_WORD}*+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{8}})"
+        rf"{_WORD}*?\beyJ{_WORD}{{8,}}+\.eyJ{_WORD}++\.{_WORD}++",
         "a bearer token": r"(?i)\bauthorization\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+"
         r"[A-Za-z0-9._~+/\-]{8,}=*",
         "a password in a URL": r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]{0,20}://[^\s/:@]{1,200}:[^\s/@]{1,200}@",
         "a password": r"(?i)\b(?:password|passwd|passphrase|pwd|secret|api[_\- ]?key"
         r"|access[_\- ]?token|client[_\- ]?secret)"
-        r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']*[0-9!@#$%^&*])[^\s\"',;]{6,}",
-        "a card number": r"\b(?:\d[ \-]?){13,19}\b",
+        r"\b[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?(?=[^\s\"']{0,100}[0-9!@#$%^&*])[^\s\"',;]{6,}",
+        _CARD: r"\b(?:\d[ \-]?){13,19}\b",
     }
 )
 
@@ -59,10 +75,9 @@ def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
     patterns = _compile_patterns(extra_patterns)
 
     def guard(entry: Entry) -> Entry:
+        _check_ids(entry, patterns)
         for field, text in _texts(entry):
-            found = [name for name, pattern in patterns.items() if _matches(name, pattern, text)]
-            if found:
-                raise Refused(field, found)
+            _check(field, text, patterns)
         return entry
 
     return guard
@@ -70,6 +85,8 @@ def refuse_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
 
 def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
     """Return a guard that replaces secrets in entries and keeps the rest.
+
+    It raises `Refused` for a secret in an id.
 
     Args:
         extra_patterns: Further regular expressions by the name that masks use for them.
@@ -82,6 +99,7 @@ def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
         return text
 
     def guard(entry: Entry) -> Entry:
+        _check_ids(entry, patterns)
         if all(clean(text) == text for _, text in _texts(entry)):
             return entry
         return entry.replace(
@@ -91,6 +109,7 @@ def mask_secrets(extra_patterns: Mapping[str, str] | None = None) -> Guard:
             tags=tuple(clean(tag) for tag in entry.tags),
             metadata=_clean_data(thaw(entry.metadata), clean),
             evidence=tuple(_clean_evidence(evidence, clean) for evidence in entry.evidence),
+            message=_clean_message(entry.message, clean),
         )
 
     return guard
@@ -100,8 +119,8 @@ _SECRET_KEY = re.compile(
     r"(?:^|_)(?:password|passwd|pwd|passphrase|passcode|secret|token|jwt|bearer|otp|pin|credential|o?auth"
     r"|authorization|cookie|(?:api|access|secret|private|signing|encryption|ssh)_?key)s?$"
 )
-_TOKEN_COUNT_KEY = re.compile(
-    r"(?:^|_)(?:max|min|num|input|output|total|prompt|completion|reserve|used)_(?:\w+_)?tokens?$"
+_TOKEN_COUNT_WORDS = frozenset(
+    ("max", "min", "num", "input", "output", "total", "prompt", "completion", "reserve", "used")
 )
 _WORD_BREAKS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
@@ -112,7 +131,9 @@ _COMPILED_PATTERNS = {name: re.compile(pattern, re.DOTALL) for name, pattern in 
 def is_secret_key(key: str) -> bool:
     """Return True if a key names a secret, such as `api_key`."""
     words = _WORD_BREAKS.sub("_", key).lower()
-    return _SECRET_KEY.search(words) is not None and _TOKEN_COUNT_KEY.search(words) is None
+    *others, last = words.split("_")
+    is_token_count = last in ("token", "tokens") and not _TOKEN_COUNT_WORDS.isdisjoint(others)
+    return _SECRET_KEY.search(words) is not None and not is_token_count
 
 
 def is_secret(key: str, value: str | int | float) -> bool:
@@ -138,6 +159,23 @@ def _compile_patterns(extra_patterns: Mapping[str, str] | None) -> dict[str, re.
     return patterns
 
 
+def _check(field: str, text: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
+    found = [name for name, pattern in patterns.items() if _matches(name, pattern, text)]
+    if found:
+        raise Refused(field, found)
+
+
+def _check_ids(entry: Entry, patterns: Mapping[str, re.Pattern[str]]) -> None:
+    """Raise `Refused` for a secret in an id, which cannot be masked: several ids would become one."""
+    # Ids are often long numbers, one in ten of which has the check digit of a card.
+    patterns = {name: pattern for name, pattern in patterns.items() if name != _CARD}
+    for field in _IDS:
+        if (id := getattr(entry, field)) is not None:
+            _check(field, id, patterns)
+    if entry.message is not None:
+        _check("message.thread", entry.message.thread, patterns)
+
+
 def _matches(name: str, pattern: re.Pattern[str], text: str) -> bool:
     return any(_is_valid_match(name, match) for match in pattern.finditer(text))
 
@@ -148,7 +186,7 @@ def _mask_match(name: str, match: re.Match[str]) -> str:
 
 def _is_valid_match(name: str, match: re.Match[str]) -> bool:
     """Return False for long numbers that fail the check digit of card numbers."""
-    if name != "a card number":
+    if name != _CARD:
         return True
     digits = [int(letter) for letter in match.group() if letter.isdigit()]
     doubled = [digit if at % 2 == 0 else sum(divmod(2 * digit, 10)) for at, digit in enumerate(digits[::-1])]
@@ -161,6 +199,8 @@ def _texts(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "key", entry.key
     if entry.rationale is not None:
         yield "rationale", entry.rationale
+    if entry.message is not None and entry.message.speaker is not None:
+        yield "message.speaker", entry.message.speaker
     for index, tag in enumerate(entry.tags):
         yield f"tags[{index}]", tag
     for index, evidence in enumerate(entry.evidence):
@@ -204,6 +244,12 @@ def _clean_value(key: str, value: Any, clean: Any) -> Any:
             return value
         return alone if alone != str(value) else clean(pair)
     return _clean_data(value, clean)
+
+
+def _clean_message(message: MessageRef | None, clean: Any) -> MessageRef | None:
+    if message is None or message.speaker is None:
+        return message
+    return message.replace(speaker=clean(message.speaker))
 
 
 def _clean_evidence(evidence: Evidence, clean: Any) -> Evidence:

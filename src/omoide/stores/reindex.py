@@ -60,9 +60,9 @@ class ReindexClaim(msgspec.Struct, frozen=True, kw_only=True):
         """Return the claim with a later end."""
         return msgspec.structs.replace(self, until=max(self.until + 1, clock.now() + CLAIM_MS))
 
-    def is_held(self) -> bool:
-        """Return True unless the run is known to be dead."""
-        if self.until <= clock.now():
+    def is_held(self, store: str) -> bool:
+        """Return True unless the run on a store is known to be dead."""
+        if self.until <= clock.now() or not clock.is_believed((store,), (self.owner, self.until), CLAIM_MS):
             return False
         return self.host != platform.node() or _process_exists(self.process)
 

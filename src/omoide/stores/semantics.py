@@ -1,10 +1,14 @@
-"""Define what the operations of a store mean, as pure functions.
+"""Define what the operations of a store mean, as functions without I/O.
 
 Every store takes these decisions in the same way, from what is stored and what is requested.
 
 As in a truth maintenance system, an entry is *out* if it is superseded, invalidated or stale. It is *stale*
 if it is invalidated, or if something it depends on is out or was erased. In a cycle of dependencies only
 those entries are stale from which evidence leads to something that is out for a reason of its own.
+
+The end of a lease is a time of its owner's clock. Others believe it only while the lease is as old as its
+length or younger, counted by a clock that cannot be set, from when this process first saw it. An owner that
+renews its lease changes its end, and is believed anew.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from omoide import ids
+from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.entry import (
     DELETED,
@@ -40,7 +44,7 @@ from omoide.core.value import (
 )
 from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores.records import Access, Link
+from omoide.stores.records import Access, Lease, Link
 from omoide.stores.redaction import Guard
 from omoide.stores.reranker import DEFAULT_RERANK_DEPTH, check_reranker
 
@@ -217,6 +221,11 @@ def decide_write(
     return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
 
 
+def supersedable_scope(entry: Entry) -> Scope:
+    """Return the scope in which a written entry may supersede others: that of its agent and user."""
+    return Scope(namespace=entry.namespace, agent_id=entry.agent_id, user_id=entry.user_id)
+
+
 def replaced_value(entry: Entry, holder: Entry | None) -> Entry | None:
     """Return the value of its slot that an entry supersedes when it is stored."""
     return holder if holder is not None and entry.fills_slot and holder.id != entry.id else None
@@ -353,6 +362,19 @@ def request_fingerprint(request: WriteRequest) -> bytes:
     return blake2b(msgspec.json.encode(fields) + options, digest_size=16).digest()
 
 
+def receipt_keys(request: WriteRequest) -> tuple[str, ...]:
+    """Return the keys under which the receipt of a request may be stored, the present one first.
+
+    An idempotency key belongs to an agent and a user, so that nobody meets the keys of another. Receipts of
+    older versions lie under the key itself.
+    """
+    key, entry = request.idempotency_key, request.entry
+    if key is None:
+        return ()
+    parts = msgspec.json.encode([entry.agent_id, entry.user_id, key])
+    return blake2b(parts, digest_size=16).hexdigest(), key
+
+
 def content_key(entry: Entry) -> bytes:
     """Return the digest that makes entries duplicates: scope, key, type and content."""
     parts = [
@@ -384,11 +406,19 @@ def derived_entry_notice(other: str, id: str) -> str:
     return f"entry {other!r}, whose evidence is {id!r}"
 
 
-def remaining_copies(notices: Sequence[str], documents: int) -> list[str]:
-    """Describe what may still repeat erased content; at most twenty entries are named."""
+def remaining_copies(notices: Sequence[str], outside: int, documents: int) -> list[str]:
+    """Describe what may still repeat erased content; at most twenty entries are named.
+
+    Args:
+        notices: descriptions of the entries in the scope that are derived from erased ones.
+        outside: the number of those outside the scope, which are not named.
+        documents: the number of documents that may quote erased content.
+    """
     lines = [*notices[:20]]
     if len(notices) > len(lines):
         lines.append(f"{len(notices) - len(lines)} more entries that depend on it")
+    if outside:
+        lines.append(f"entries outside the scope that depend on it: {outside}")
     if documents:
         lines.append(f"documents (sessions, checkpoints) that may quote it: {documents}")
     return lines
@@ -637,3 +667,25 @@ def is_same(entry: Entry, existing: Entry) -> bool:
         superseded_reason=stored.superseded_reason,
         rev=stored.rev,
     )
+
+
+def claim_lease(
+    held: Lease | None, place: tuple[str, ...], owner: str, ttl_ms: int, now: int
+) -> Lease | None:
+    """Return the lease that an owner acquires or renews, or None while another owner holds it.
+
+    Args:
+        held: The present or last lease.
+        place: The store and the document, for `clock.is_believed`.
+        owner: Who claims it.
+        ttl_ms: Its length.
+        now: The time by the clock of this process.
+    """
+    token = 0 if held is None else held.token
+    if held is not None and held.until > 0:  # not released
+        if held.owner == owner:
+            # Nobody else had it in between, whatever the clock says. A clock that went back does not end it.
+            return Lease(owner=owner, until=max(now + ttl_ms, held.until + 1), token=token, ttl=ttl_ms)
+        if held.until > now and clock.is_believed(place, (token, held.until), held.ttl):
+            return None
+    return Lease(owner=owner, until=now + ttl_ms, token=token + 1, ttl=ttl_ms)

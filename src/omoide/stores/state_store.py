@@ -79,6 +79,9 @@ class StateStore(ABC):
     UNREACHABLE: ClassVar[tuple[str, ...]]
     """Copies of erased content that the store cannot erase."""
 
+    _place: str
+    """The name of the store, which no other has."""
+
     def __init__(self, embedder: Embedder | None, settings: StoreSettings) -> None:
         self.embedder = embedder
         self._embedder_gate = EmbedderGate()
@@ -267,16 +270,15 @@ class StateStore(ABC):
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """Acquire or renew the lease of a document; None while another owner holds it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner, ttl_ms=ttl_ms)
-        now = clock.now()
+        place, now = self._place, clock.now()
         return self._run_write(
-            lambda state: operations.claim_document(state, kind, id, scope, owner, ttl_ms, now)
+            lambda state: operations.claim_document(state, place, kind, id, scope, owner, ttl_ms, now)
         )
 
     def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
         """End a lease and return whether the owner held it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner)
-        now = clock.now()
-        return self._run_write(lambda state: operations.release_document(state, kind, id, scope, owner, now))
+        return self._run_write(lambda state: operations.release_document(state, kind, id, scope, owner))
 
     def _candidates(
         self, scope: Scope, filter: Filter, at: int, encode_query: QueryEncoder

@@ -108,12 +108,13 @@ def persistable_context(context: Mapping[str, Any]) -> FrozenMap[str, Any]:
 
 
 def secret_texts(context: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return texts that must not be persisted, plain and as they appear in JSON, the longest first."""
+    """Return texts that must not be persisted, plain and as they appear in JSON and base64, longest first."""
     texts: list[str] = []
     _split_secrets(context, "", texts)
     texts += _texts(secrets)
     plain = {text for text in texts if len(text) >= MIN_SECRET_LENGTH}
     escaped = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in plain for ascii in (True, False)}
+    escaped |= {form for text in plain for form in _base64_forms(text.encode(errors="replace"))}
     # Longest first: replacing a secret inside a longer one would leave the rest of that in the text.
     return tuple(sorted(plain | escaped, key=len, reverse=True))
 
@@ -155,13 +156,25 @@ def _texts(value: Any) -> list[str]:
         case int() | float():
             return [str(value)]
         case bytes():
-            return [value.decode(errors="ignore"), b64encode(value).decode()]
+            return [value.decode(errors="ignore"), *_base64_forms(value)]
         case Mapping():
             return [text for inner in value.values() for text in _texts(inner)]
         case list() | tuple() | set() | frozenset():
             return [text for inner in value for text in _texts(inner)]
         case _:
             return []
+
+
+def _base64_forms(secret: bytes) -> list[str]:
+    """Return how a secret looks in base64, alone and inside of longer bytes, at each of three offsets."""
+    if len(secret) < MIN_SECRET_LENGTH:
+        return []
+    inside = []
+    for offset in range(3):
+        encoded = b64encode(bytes(offset) + secret).decode()
+        # Only characters whose bits are all of the secret: the others depend on what stands beside it.
+        inside.append(encoded[(8 * offset + 5) // 6 : 8 * (offset + len(secret)) // 6])
+    return [b64encode(secret).decode(), *inside]
 
 
 VERDICTS = ("approve", "deny", "settle")

@@ -14,6 +14,7 @@ from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial, reduce
+from importlib import import_module
 from operator import or_
 from types import GenericAlias, NoneType
 from typing import Annotated, Any, Literal
@@ -23,6 +24,10 @@ import msgspec
 
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, thaw
 from omoide.errors import InvalidDefinition
+
+# The parser of `re`, which is no public module.
+_parser: Any = import_module("re._parser")
+_codes: Any = import_module("re._constants")
 
 _REF_PREFIX = "#/$defs/"
 _ANNOTATIONS = frozenset({"title", "description", "examples", "default", "$schema", "$defs"})
@@ -322,9 +327,64 @@ def _constrain(kind: Any, schema: SchemaNode, words: Mapping[str, str], path: st
     if not limits:
         return kind
     try:
+        if "pattern" in limits:
+            limits.setdefault("max_length", MAX_PATTERN_LENGTH)  # msgspec checks it first
+            _check_pattern(re.compile(limits["pattern"]), limits["max_length"], path)
         return Annotated[kind, msgspec.Meta(**limits)]
     except (TypeError, ValueError, re.error) as error:
         raise _invalid(path, f"has an invalid constraint ({error})", "correct it") from error
+
+
+MAX_PATTERN_LENGTH = 1_000
+"""Maximum length of a text that has a pattern and no `maxLength`."""
+MAX_PATTERN_STEPS = 2_000_000
+"""Ways in which a pattern may try to match a text of the maximum length: about a tenth of a second."""
+
+
+def _check_pattern(pattern: re.Pattern[str], length: int, path: str) -> None:
+    """Raise unless a pattern ends soon on every text up to a length; `re` cannot be interrupted."""
+    tree = list(_parser.parse(pattern.pattern))
+    starts_once = not pattern.flags & re.MULTILINE and tree[:1] == [(_codes.AT, _codes.AT_BEGINNING)]
+    if _ways(tree, length) * (1 if starts_once else length + 1) > MAX_PATTERN_STEPS:
+        raise _invalid(
+            path,
+            f"has a pattern that may take very long on {length} characters",
+            "set maxLength, begin it with ^, limit its repetitions as in {0,20}, or pass a class",
+        )
+
+
+def _ways(nodes: Iterable[tuple[Any, Any]], length: int) -> int:
+    """Return an upper bound of the ways to match a text of some length, or a number beyond the limit."""
+    ways = 1
+    for code, value in nodes:
+        ways = min(ways * _ways_of_node(code, value, length), MAX_PATTERN_STEPS + 1)
+    return ways
+
+
+def _ways_of_node(code: Any, value: Any, length: int) -> int:
+    if code is _codes.SUBPATTERN:
+        return _ways(value[3], length)
+    if code is _codes.ATOMIC_GROUP:
+        return _ways(value, length)
+    if code in (_codes.ASSERT, _codes.ASSERT_NOT):
+        return _ways(value[1], length)
+    if code is _codes.BRANCH:
+        return sum(_ways(branch, length) for branch in value[1])
+    if code is _codes.GROUPREF_EXISTS:
+        return sum(_ways(branch or (), length) for branch in value[1:])
+    if code in (_codes.MAX_REPEAT, _codes.MIN_REPEAT, _codes.POSSESSIVE_REPEAT):
+        least, most, body = value
+        width, ways = body.getwidth()[0], _ways(body, length)
+        if not width and most > 1:  # what may be empty can be repeated in any number of ways
+            return MAX_PATTERN_STEPS + 1
+        most = min(most, length // width if width else 1)
+        total = 0
+        for count in range(least, most + 1):
+            total += ways**count
+            if total > MAX_PATTERN_STEPS:
+                break
+        return max(total, 1)
+    return 1
 
 
 def _field(name: str, schema: object, required: bool) -> Any:

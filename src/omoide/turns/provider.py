@@ -12,6 +12,7 @@ Connections belong to the event loop that opened them, so each call opens its ow
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -416,7 +417,46 @@ class ProviderModel:
                 )
         # The key of the environment is for the provider, and must not be sent to the server of a spec.
         key = {"api_key": PLACEHOLDER_KEY} if "api_key" in parameters else {}
-        return make(**{**key, **self._options})
+        provider = make(**{**key, **self._options})
+        if "base_url" in self._options:
+            _withhold_environment(provider.client, self._options.get("api_key"))
+        return provider
+
+
+def _withhold_environment(client: Any, api_key: str | None) -> None:
+    """Keep what a provider's library reads from the environment out of the requests of its client.
+
+    Such are names of an organisation and a project, tokens, and headers for all requests. They are removed
+    from each request, because copies of the client read them again.
+    """
+    http_client: Any = getattr(client, "_client", None)
+    if not hasattr(http_client, "event_hooks"):
+        return
+
+    async def remove_headers(request: Any) -> None:
+        values = {value for value in os.environ.values() if value != api_key}
+        custom = {
+            line.partition(":")[0].strip().lower()
+            for variable, lines in os.environ.items()
+            if variable.endswith("_CUSTOM_HEADERS")
+            for line in lines.splitlines()
+        }
+        for name, value in list(request.headers.items()):
+            if name in _OWN_HEADERS:
+                continue
+            if name.lower() in custom or value in values or value.rpartition(" ")[2] in values:
+                del request.headers[name]
+
+    http_client.event_hooks = {
+        **http_client.event_hooks,
+        "request": [*http_client.event_hooks.get("request", ()), remove_headers],
+    }
+
+
+_OWN_HEADERS = frozenset(
+    ("host", "connection", "content-length", "content-type", "accept", "accept-encoding")
+)
+"""Headers of the request itself."""
 
 
 def _provider_factory(name: str) -> Callable[..., providers.Provider[Any]]:

@@ -266,8 +266,6 @@ _SCHEMA_CLASSES = {"state_schema": "state_class", "result": "result_class"}
 """The fields with a JSON Schema, and the field of the class that goes with each."""
 
 _PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
-_FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
-_BRACES = re.compile(r"\{.*\}", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
 
 
@@ -707,9 +705,10 @@ def _class_for(schema: bytes, name: str) -> type:
 def _find_json_object(content: str) -> dict[str, Any] | None:
     """Return the object in an answer: all of it, the last fenced block, or the text in braces."""
     # Models wrap JSON in prose or in a code block.
-    fenced = _FENCED.findall(content)
-    braces = _BRACES.search(content)
-    for text in (content, *fenced[-1:], *([] if braces is None else [braces.group()])):
+    blocks = [block.strip().removeprefix("json").strip() for block in content.split("```")[1:-1]]
+    fenced = [block for block in blocks if block.startswith("{") and block.endswith("}")]
+    braces = content[content.find("{") : content.rfind("}") + 1]
+    for text in (content, *fenced[-1:], braces):
         try:
             plain = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -749,9 +748,8 @@ def _parse_yaml(text: object, name: str) -> object:
     _check_yaml_size(text, name)
     try:
         # Checked as events, before anything is built: aliases can expand a small file without bounds.
-        for event in _check_depth(
-            yaml, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
-        ):
+        events = yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        for event in _check_keys(yaml, _check_depth(yaml, events, name), name):
             if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
                 raise Invalid(name, "holds an alias, an anchor or a tag", "write it out")
             # YAML 1.1 reads 1:30:59… as a sexagesimal number, digit by digit, which may take very long.
@@ -771,4 +769,25 @@ def _check_depth(yaml: Any, events: Any, name: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > codec.MAX_LEVELS:
             raise Unsupported(name, f"is nested deeper than {codec.MAX_LEVELS} levels", "flatten it")
+        yield event
+
+
+def _check_keys(yaml: Any, events: Any, name: str) -> Any:
+    """Yield the events; raise for a key that its mapping has already: only one of the values would count."""
+    keys: list[set[str] | None] = []  # of each open mapping; None for a list
+    is_key: list[bool] = []
+    for event in events:
+        if isinstance(event, yaml.CollectionEndEvent):
+            keys.pop()
+            is_key.pop()
+        elif isinstance(event, yaml.NodeEvent) and keys and (known := keys[-1]) is not None:
+            if is_key[-1] and isinstance(event, yaml.ScalarEvent):
+                if event.value in known:
+                    line = event.start_mark.line + 1
+                    raise Invalid(name, f"repeats the key {event.value!r} in line {line}", "keep one of them")
+                known.add(event.value)
+            is_key[-1] = not is_key[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            is_key.append(True)
         yield event

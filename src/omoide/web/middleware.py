@@ -32,9 +32,9 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE
-from omoide.errors import Conflict, KeyReused, OmoideError
+from omoide.errors import Conflict, KeyReused, OmoideError, StoreFailed
 from omoide.service import auth
-from omoide.service.problems import Problem, error_line, to_problem
+from omoide.service.problems import Problem, error_line, to_problem, without_store_name
 from omoide.web.schemas import (
     RIGHT_KEY,
     ROUTE_INFO_KEY,
@@ -124,7 +124,8 @@ def check_query(connection: HTTPConnection, info: RouteInfo) -> None:
     for name in connection.query_params:
         if name not in info.parameters:
             raise invalid_parameter(
-                "query", f"has a parameter that is unknown; use {', '.join(sorted(info.parameters))}"
+                "query",
+                f"has a parameter that is unknown here; use {', '.join(sorted(info.parameters))}",
             )
         if len(connection.query_params.getall(name)) > 1:
             raise invalid_parameter(name, "is given more than once")
@@ -151,6 +152,13 @@ async def authorize(connection: HTTPConnection, handler: BaseRouteHandler) -> No
     if wait_seconds:
         retry_after = str(int(wait_seconds) + 1)
         raise HTTPException("too many requests", status_code=429, headers={"Retry-After": retry_after})
+
+
+async def require_right(request: HTTPRequest, namespace: str) -> None:
+    """Raise unless the token has the right of the route in another namespace that the request reaches."""
+    right = request.route_handler.opt[RIGHT_KEY]
+    if not await is_allowed(request, right, namespace):
+        raise PermissionDeniedException(f"the token does not allow {right} where this session remembers")
 
 
 async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> bool:
@@ -189,6 +197,8 @@ PROBLEM_TITLES = {
 def handle_library_error(request: HTTPRequest, error: OmoideError) -> Response[Problem]:
     """Return an error of the library as a problem; a conflict becomes 412 if the request has `If-Match`."""
     problem = to_problem(error)
+    if isinstance(error, StoreFailed):
+        problem = without_store_name(problem, error)
     if "if-match" in request.headers and isinstance(error, Conflict) and not isinstance(error, KeyReused):
         problem = msgspec.structs.replace(problem, status=412)
     log.log(

@@ -218,9 +218,7 @@ def _operation(handler: HTTPRouteHandler, path: str, schemas: OpenAPISchemas) ->
 
 def _query_parameters(info: RouteInfo) -> dict[str, Any]:
     """Return the query parameters and their annotations, those of the scope first."""
-    if "memory_scope" not in info.hints:
-        return {}
-    return SCOPE_PARAMETERS | {
+    return {name: SCOPE_PARAMETERS[name] for name in info.scope} | {
         name: kind for name, kind in info.hints.items() if name not in INJECTED_PARAMETERS
     }
 

@@ -7,7 +7,7 @@ other parameters are query parameters. The first line of a docstring is the summ
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -15,12 +15,13 @@ from typing import Annotated, Any
 import anyio
 from litestar import Response
 from litestar.datastructures import State
+from litestar.exceptions import PermissionDeniedException
 from litestar.params import QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from omoide import clock, verbs
 from omoide.core.entry import Entry, Filter, RecallFields, Scope
-from omoide.errors import Invalid, NotFound
+from omoide.errors import Invalid
 from omoide.longterm import lineage, relations, upkeep
 from omoide.longterm.conflicts import find_conflicts
 from omoide.longterm.lineage import Provenance
@@ -29,6 +30,7 @@ from omoide.longterm.upkeep import PruneReport, ReviewReport
 from omoide.promotion.plan import PromotionRun
 from omoide.service import agents as hibernated
 from omoide.service.agents import AgentInfo
+from omoide.service.auth import ALL_NAMESPACES
 from omoide.service.schemas import (
     AgentsResponse,
     ChangesResponse,
@@ -52,14 +54,15 @@ from omoide.sessions.storage import SessionRecord, SessionStore, session_not_fou
 from omoide.sessions.storage import sessions as list_sessions
 from omoide.stores.async_store import AsyncStore, run_in_thread
 from omoide.stores.protocols import SupportsFeed, SupportsGet, SupportsQuery, SupportsWait
-from omoide.stores.records import EraseReceipt, Page, Query
+from omoide.stores.records import Change, EraseReceipt, Page, Query
 from omoide.stores.redaction import mask_url
 from omoide.turns.preview import Preflight
 from omoide.verbs import require
 from omoide.web import schemas
-from omoide.web.middleware import JSONResponse, is_allowed
+from omoide.web.middleware import JSONResponse, is_allowed, require_right
 from omoide.web.openapi import SPARQL_RESULTS_MEDIA_TYPE
 from omoide.web.schemas import (
+    AGENT_SCOPE,
     HTTPRequest,
     erase_route,
     etag,
@@ -71,36 +74,45 @@ from omoide.web.schemas import (
 )
 
 
-@read_route("/agents")
+@read_route("/agents", scope=AGENT_SCOPE)
 async def agents(state: State, memory_scope: Scope) -> AgentsResponse:
     """List the hibernated agents of a namespace."""
-    return AgentsResponse(
-        agents=tuple(await hibernated.list_agents(state.store, namespace=memory_scope.namespace))
-    )
+    found = await hibernated.list_agents(state.store, namespace=memory_scope.namespace)
+    return AgentsResponse(agents=tuple(info for info in found if memory_scope.agent_id in (None, info.id)))
 
 
-@read_route("/identity", 404)
+@read_route("/identity", 404, scope=AGENT_SCOPE)
 async def identity(state: State, memory_scope: Scope, id: str) -> AgentInfo:
     """Return the public description of an agent."""
+    _check_agent(memory_scope, id)
     return await hibernated.get_agent(state.store, id, namespace=memory_scope.namespace)
 
 
-@read_route("/spaces", 404)
+@read_route("/spaces", 404, scope=AGENT_SCOPE)
 async def spaces(state: State, memory_scope: Scope, id: str) -> SpacesResponse:
     """Return the spaces of an agent's memory."""
+    _check_agent(memory_scope, id)
     by_name = await hibernated.get_spaces(state.store, id, namespace=memory_scope.namespace)
     return SpacesResponse(
         spaces=tuple(SpaceInfo(name=name, data=space.data, rev=space.rev) for name, space in by_name.items())
     )
 
 
-@query_route("/who-can")
+def _check_agent(scope: Scope, id: str) -> None:
+    """Raise unless an agent is the one of the scope."""
+    if scope.agent_id not in (None, id):
+        raise hibernated.agent_not_found(id)
+
+
+@query_route("/who-can", scope=AGENT_SCOPE)
 async def who_can(state: State, memory_scope: Scope, payload: schemas.WhoCanBody) -> WhoCanResponse:
     """List the hibernated agents that can do an action, best first, each with the reason."""
     matches = await hibernated.who_can(
         state.store, payload.action, payload.tags, payload.limits or {}, namespace=memory_scope.namespace
     )
-    return WhoCanResponse(choices=tuple(matches))
+    return WhoCanResponse(
+        choices=tuple(match for match in matches if memory_scope.agent_id in (None, match.id))
+    )
 
 
 AGENT_HANDLERS = [agents, identity, spaces, who_can]
@@ -115,7 +127,7 @@ async def sessions(state: State, memory_scope: Scope) -> SessionsResponse:
         user_id=memory_scope.user_id,
         namespace=memory_scope.namespace,
     )
-    selected = [header for header in headers if memory_scope.project_id in (None, header.project_id)]
+    selected = [header for header in headers if _is_session_in(memory_scope, header)]
     selected.sort(key=lambda header: header.updated_at, reverse=True)
     return SessionsResponse(sessions=tuple(map(SessionInfo.from_header, selected)))
 
@@ -131,11 +143,17 @@ async def transcript(state: State, memory_scope: Scope, id: str) -> TranscriptRe
 
 
 def _is_session_in(scope: Scope, header: SessionRecord) -> bool:
-    return scope.agent_id in (None, header.agent_id) and scope.user_id in (None, header.user_id)
+    return (
+        scope.agent_id in (None, header.agent_id)
+        and scope.user_id in (None, header.user_id)
+        and scope.session_id in (None, header.session_id)
+        and scope.project_id in (None, header.project_id)
+    )
 
 
 @read_route("/context", 404)
 async def context(
+    request: HTTPRequest,
     state: State,
     memory_scope: Scope,
     id: str,
@@ -143,13 +161,16 @@ async def context(
     budget: Annotated[int, QueryParameter(ge=1, le=1_000_000)] = 32_000,
 ) -> SessionContext:
     """Assemble the context of a session for a model, within a token budget."""
-    return await (await _load_session(state, memory_scope, id)).assemble_context(hint, budget)
+    session = await _load_session(request, state, memory_scope, id)
+    return await session.assemble_context(hint, budget)
 
 
 @write_route("/promote", 404, 409)
-async def promote(state: State, memory_scope: Scope, payload: schemas.PromoteBody) -> PromotionResponse:
+async def promote(
+    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.PromoteBody
+) -> PromotionResponse:
     """Plan which short-term memory of a session is promoted, and why; apply it unless `dry_run`."""
-    session = await _load_session(state, memory_scope, payload.session)
+    session = await _load_session(request, state, memory_scope, payload.session)
     if payload.dry_run:
         promotion = await session.promote(dry_run=True, threshold=payload.threshold)
     else:
@@ -167,25 +188,31 @@ async def promote(state: State, memory_scope: Scope, payload: schemas.PromoteBod
 
 @write_route("/undo-promotion", 404, 409)
 async def undo_promotion(
-    state: State, memory_scope: Scope, payload: schemas.UndoPromotionBody
+    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.UndoPromotionBody
 ) -> PromotionRun:
     """Undo a promotion of a session: the named run, or the last one."""
-    session = await _load_session(state, memory_scope, payload.session)
+    session = await _load_session(request, state, memory_scope, payload.session)
     session.set_promotion(enabled=False)
     async with session:
         return await session.undo_promotion(payload.run)
 
 
 @query_route("/preflight", 404)
-async def preflight(state: State, memory_scope: Scope, payload: schemas.PreflightBody) -> Preflight:
+async def preflight(
+    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.PreflightBody
+) -> Preflight:
     """Return what a model would be sent in a session; no model is called, and nothing is written."""
-    return await (await _load_session(state, memory_scope, payload.session)).preflight(payload.message)
+    session = await _load_session(request, state, memory_scope, payload.session)
+    return await session.preflight(payload.message)
 
 
-async def _load_session(state: State, memory_scope: Scope, id: str) -> Session:
+async def _load_session(request: HTTPRequest, state: State, memory_scope: Scope, id: str) -> Session:
+    """Load a session of the scope, whose memory may lie in another namespace than its transcript.
+
+    Raises:
+        PermissionDeniedException: the token lacks the right of the route in the namespace of that memory.
+    """
     spec = await spec_of(state.store, id, memory_scope.namespace)
-    if memory_scope.agent_id not in (None, spec.id):
-        raise NotFound("session", id, "it is of another agent")
     namespace = None if spec.memory is None else spec.memory.namespace
     context: dict[str, Any] = {namespace[1]: memory_scope.namespace} if isinstance(namespace, tuple) else {}
     session = await Session.load(
@@ -193,6 +220,7 @@ async def _load_session(state: State, memory_scope: Scope, id: str) -> Session:
     )
     if not _is_session_in(memory_scope, session.record):
         raise session_not_found(id)
+    await require_right(request, session.memory_namespace)
     return session
 
 
@@ -214,35 +242,45 @@ async def events(
     memory_scope: Scope,
     after: Annotated[int, QueryParameter(ge=0, description="The number after which it begins.")] = 0,
 ) -> ServerSentEvent:
-    """Stream the changes of a namespace as they happen: one event per change, without content.
+    """Stream the changes of a scope as they happen: one event per change, without content.
 
     The id of an event is its sequence number; pass the last one as `after` to continue. The stream ends when
     the token is revoked or expires.
     """
     store: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
     is_authorized = partial(is_allowed, request, "read", memory_scope.namespace)
-    return ServerSentEvent(
-        _change_events(store, memory_scope.namespace, after, state.poll_interval, is_authorized)
-    )
+    return ServerSentEvent(_change_events(store, memory_scope, after, state.poll_interval, is_authorized))
 
 
 async def _change_events(
     store: SupportsFeed,
-    namespace: str,
+    scope: Scope,
     after: int,
     poll_interval: float,
     is_authorized: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[ServerSentEventMessage]:
+    namespace = scope.namespace
     yield ServerSentEventMessage(comment="following", data=None)
     while await is_authorized():
         changes = await store.changes(namespace, after=after, limit=EVENT_BATCH_SIZE)
-        for change in changes:
-            after = change.seq
+        for change in await _changes_within(store, scope, changes, after):
             yield ServerSentEventMessage(id=str(change.seq), event=change.op, data=change.to_json().decode())
-        if not changes and isinstance(store, SupportsWait):
+        if changes:
+            after = changes[-1].seq
+        elif isinstance(store, SupportsWait):
             await store.wait(namespace, after=after, timeout=poll_interval)
-        elif not changes:
+        else:
             await anyio.sleep(poll_interval)
+
+
+async def _changes_within(
+    store: SupportsFeed, scope: Scope, changes: Sequence[Change], after: int
+) -> Sequence[Change]:
+    """Return those of a batch of changes that are of a scope; later ones come with a later batch."""
+    if not changes or scope == Scope(namespace=scope.namespace):
+        return changes
+    own = await store.changes(scope.namespace, after=after, limit=len(changes), scope=scope)
+    return [change for change in own if change.seq <= changes[-1].seq]
 
 
 EVENT_HANDLERS = [events]
@@ -454,9 +492,10 @@ async def erase(state: State, memory_scope: Scope, payload: schemas.EraseBody) -
 async def changes(
     state: State, memory_scope: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: PageLimit = 100
 ) -> ChangesResponse:
-    """List the changes of a namespace after a sequence number, in commit order: ids, and no content."""
+    """List the changes of a scope after a sequence number, in commit order: ids, and no content."""
     store: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
-    changes = await store.changes(memory_scope.namespace, after=after, limit=limit)
+    part = None if memory_scope == Scope(namespace=memory_scope.namespace) else memory_scope
+    changes = await store.changes(memory_scope.namespace, after=after, limit=limit, scope=part)
     return ChangesResponse(changes=tuple(changes))
 
 
@@ -465,17 +504,27 @@ MEMORY_HANDLERS = [remember, recall, entries, entry, history, forget, restore, e
 
 @read_route("/status")
 async def status(
+    request: HTTPRequest,
     state: State,
     memory_scope: Scope,
     check: Annotated[bool, QueryParameter(description="Whether to look if the store is sound.")] = False,
 ) -> StatusResponse:
-    """Return statistics of the scope; with `check`, also the problems of an integrity check."""
+    """Return statistics of the scope; with `check`, also the problems of an integrity check.
+
+    What is about the whole store (its URL, its size, and a check) needs the right `admin` in all namespaces;
+    others see the kind of the store.
+    """
     store: SupportsQuery = require(state.store, SupportsQuery, "tell figures about itself")
+    sees_store = await is_allowed(request, "admin", ALL_NAMESPACES)
+    if check and not sees_store:
+        raise PermissionDeniedException("a check is of all namespaces; use a token with admin in '*'")
     stats = await store.stats(memory_scope)
+    name = mask_url(str(state.store)).removeprefix("<store ").removesuffix(">")
+    if not sees_store:
+        stats, name = stats.replace(size_bytes=0), name.partition(":")[0]
     problems: tuple[str, ...] = ()
     if check and isinstance(state.store, AsyncStore):
         problems = tuple(await run_in_thread(state.store.sync.check))
-    name = mask_url(str(state.store)).removeprefix("<store ").removesuffix(">")
     return StatusResponse(version=version("omoide"), store=name, stats=stats, problems=problems)
 
 

@@ -42,6 +42,8 @@ class RouteInfo(msgspec.Struct, frozen=True, kw_only=True):
     hints: dict[str, Any]
     parameters: frozenset[str]
     """Query parameters."""
+    scope: tuple[str, ...] = ()
+    """Scope parameters that the route takes; it refuses the others."""
     non_text: frozenset[str] = frozenset()
     """Query parameters that are not text."""
     required: frozenset[str] = frozenset()
@@ -68,6 +70,10 @@ def query_scope(
 SCOPE_PARAMETERS = {
     name: kind for name, kind in get_type_hints(query_scope, include_extras=True).items() if name != "return"
 }
+
+
+AGENT_SCOPE = ("namespace", "agent")
+"""Scope parameters of the routes about hibernated agents, which belong to no user, session or project."""
 
 
 def expected_rev(request: HTTPRequest) -> int | None:
@@ -103,6 +109,7 @@ def route(
     *statuses: int,
     headers: tuple[str, ...] = (),
     required: tuple[str, ...] = (),
+    scope: tuple[str, ...] = tuple(SCOPE_PARAMETERS),
     **options: Any,
 ) -> Callable[[Handler], Any]:
     """Return a decorator that registers a handler as a route.
@@ -118,18 +125,21 @@ def route(
         statuses: error statuses besides the common ones.
         headers: request headers that the handler reads.
         required: scope parameters that are required.
+        scope: scope parameters that narrow what the route is about; the others are refused.
         options: further options of Litestar's decorator.
     """
 
     def register(function: Handler) -> Any:
         hints = get_type_hints(function, include_extras=True)
-        parameters = frozenset({*SCOPE_PARAMETERS, *hints} - INJECTED_PARAMETERS)
+        taken = scope if "memory_scope" in hints else ()
+        parameters = frozenset({*taken, *hints} - INJECTED_PARAMETERS)
         non_text = frozenset(
             name for name in hints.keys() - INJECTED_PARAMETERS if str not in _union_members(hints[name])
         )
         info = RouteInfo(
             hints=hints,
             parameters=parameters,
+            scope=taken,
             non_text=non_text,
             required=frozenset(required),
             headers=headers,

@@ -275,8 +275,7 @@ async def test_what_was_handled_is_not_laid_aside_because_nobody_can_be_answered
     transport: Any = one.transport
     await one.start(a_member())
     await two.cast("a", sig("up", extensions={"omoidereply": "no..address"}))
-    answer: Any = await two.ask("a", sig("up"), timeout=5)
-    assert answer.data["state"]["count"] == 2
+    assert (await two.call("a", sig("up"), timeout=5)).state["count"] == 2
     assert await message_count(transport, transport.settings.dead_letter_stream) == 0
 
 

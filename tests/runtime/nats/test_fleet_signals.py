@@ -39,7 +39,8 @@ async def test_signals_find_an_agent_wherever_it_lives(fleet: FleetBuilder) -> N
     copy = await one.call("b", sig("up"), timeout=5)
     assert (copy.id, copy.state["count"], memory.world_get(copy, "mood")) == ("b", 1, "calm")
     answer: Any = await two.ask("a", sig("up"))
-    assert (answer.data["runtime"], answer.data["agent_id"], answer.data["state"]["count"]) == ("one", "a", 4)
+    assert (answer.data["runtime"], answer.data["agent_id"]) == ("one", "a")
+    assert (await two.call("a", sig("up"))).state["count"] == 5
 
     async def noted() -> bool:
         return bool(to_plain((await two.state("b")).state.get("noted", [])) == [0, 1, 2])
@@ -52,6 +53,21 @@ async def test_signals_find_an_agent_wherever_it_lives(fleet: FleetBuilder) -> N
             await attempt
     with pytest.raises(NotFound, match="agent of the fleet"):
         await one.locate("nobody")
+
+
+async def test_no_answer_has_anything_of_the_state(fleet: FleetBuilder) -> None:
+    """Whoever listens to everything on the transport hears no state, memory or undisclosed identity."""
+    one, two = await fleet.runtime("one"), await fleet.runtime("two")
+    heard = SignalRecorder()
+    await two.transport.subscribe("**", heard)
+    secret = "tulipvelvet9"
+    await one.start(memory.world_put(a_member("a"), "mood", secret))
+    answer: Any = await two.ask("a", sig("up"))
+    copy = await two.call("a", sig("up"))
+    assert (copy.state["count"], memory.world_get(copy, "mood")) == (2, secret)
+    await eventually(lambda: len(heard) >= 2)
+    assert not [one for one in heard if secret in one.to_json().decode()]
+    assert answer.data["shown"]["profile"]["age"] == 3
 
 
 async def test_a_question_that_is_not_answered_ends(fleet: FleetBuilder) -> None:
@@ -194,8 +210,7 @@ async def test_runtimes_that_share_a_bus_are_a_fleet_too() -> None:
                 return bool(to_plain((await two.state("b")).state.get("noted", [])) == [1] * 5)
 
             await eventually(noted)
-            answer: Any = await two.ask("a", sig("up"))
-            assert answer.data["state"]["count"] == 6
+            assert (await two.call("a", sig("up"))).state["count"] == 6
 
 
 async def test_a_signal_for_nobody_is_reported(fleet: FleetBuilder) -> None:

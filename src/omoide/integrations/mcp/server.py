@@ -262,7 +262,7 @@ async def _identity(context: ServerContext, agent: str) -> dict[str, Any]:
 
 async def _space(context: ServerContext, agent: str, name: str) -> dict[str, Any]:
     if not _is_own_agent(context, agent):
-        raise NotFound("stored agent", agent, "see which there are")
+        raise agents.agent_not_found(agent)
     spaces = await agents.get_spaces(context.store, agent, namespace=context.scope.namespace)
     if name not in spaces:
         raise NotFound("space", name, f"use one of {', '.join(spaces) or 'none'}")
@@ -270,8 +270,9 @@ async def _space(context: ServerContext, agent: str, name: str) -> dict[str, Any
 
 
 def _is_own_agent(context: ServerContext, agent: str) -> bool:
-    """Return True if the server may show an agent's spaces."""
-    return context.scope.agent_id in (None, agent)
+    """Return True if the server may show an agent's spaces, which belong to no user or session."""
+    scope = context.scope
+    return scope.agent_id in (None, agent) and scope.user_id is None and scope.session_id is None
 
 
 def _uri(*parts: str) -> str:

@@ -88,11 +88,15 @@ def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterat
             raise
         yield
         return
+    process = os.getpid()
     try:
         _acquire(lock, str(root), timeout)
         yield
     finally:
-        os.close(lock)  # which unlocks it
+        if sys.platform != "win32" and os.getpid() == process:
+            # Closing is not enough: a child that was forked meanwhile shares the lock.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
 
 
 def _acquire(lock: int, name: str, timeout: float) -> None:

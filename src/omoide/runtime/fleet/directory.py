@@ -2,6 +2,8 @@
 
 A request carries the address of the runtime that asks, as an attribute of the signal. The reply is a signal
 of a type that only that runtime subscribes to, with the id of the request as its subject.
+Others can hear it, so it has the public part of an identity, and nothing of the state. Who needs the state
+loads it from the shared store.
 
 The directory is one document for each agent, beside its checkpoint: which runtime runs it, or that it
 hibernates. The lease says which runtime may run it; the directory says which one does, so that others find
@@ -11,7 +13,7 @@ the agent after its lease has expired.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,9 +22,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from omoide import identity, ids
 from omoide.core.agent import Agent, experience_sort_key, rank
-from omoide.core.checkpoint import Checkpoint, checkpoint, restore
 from omoide.core.codec import MapField
-from omoide.core.definition import Definition
 from omoide.core.entry import Scope
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.signal import Signal
@@ -126,10 +126,11 @@ class FleetRequests:
     # Replies
 
     async def reply(self, request: Signal, agent: Agent | None, error: Exception | None = None) -> None:
-        """Reply to a request with the state of the agent, or with an error."""
+        """Reply to a request with who handled it, or with an error."""
         data: dict[str, Any] = {"runtime": self._fleet.name}
         if agent is not None:
-            data |= {"agent_id": agent.id, "name": agent.name, "state": checkpoint(agent).state}
+            shown = identity.snapshot(agent) or EMPTY_MAP
+            data |= {"agent_id": agent.id, "name": agent.name, "shown": shown}
         if error is not None:
             data["error"] = {"kind": type(error).__name__, "message": str(error)}
         await self._publish_reply(request, data)
@@ -208,16 +209,6 @@ def without_reply_address(signal: Signal) -> Signal:
     if REPLY_ATTRIBUTE not in signal.extensions:
         return signal
     return signal.replace(extensions=signal.extensions.delete(REPLY_ATTRIBUTE))
-
-
-def as_agent(reply: Signal, definition_of: Callable[[str], Definition]) -> Agent:
-    """Return the agent that a reply shows, without its thread, which is stored elsewhere."""
-    data: Any = reply.data
-    definition = definition_of(data["name"])
-    saved = Checkpoint(
-        id=data["agent_id"], name=data["name"], state=data["state"], definition_version=definition.version
-    )
-    return restore(saved, definition)
 
 
 def _check_reply(id: str, signal: Signal, reply: Signal) -> Signal:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import move_on_after
 
-from omoide import ids
+from omoide import clock, ids
 from omoide.core.agent import Agent
 from omoide.core.definition import Definition
 from omoide.core.entry import DEFAULT_NAMESPACE, check_positive
@@ -49,7 +49,6 @@ from omoide.runtime.fleet.leases import (
     Leases,
     OwnedAgent,
     OwnershipRecord,
-    monotonic_now,
 )
 from omoide.runtime.mailbox import Envelope, PendingReply, SaveRequest
 from omoide.stores.protocols import SupportsDocuments, SupportsLeases
@@ -127,7 +126,7 @@ class SignalReceiver:
         try:
             try:
                 await self._fleet.requests.reply(request, agent, error)
-            except Invalid as problem:  # a state that is too large to be sent
+            except Invalid as problem:  # an identity that is too large to be sent
                 await self._fleet.requests.reply(request, None, problem)
         except Exception as problem:
             # The signal was handled and saved: a reply that cannot be sent does not make it fail.
@@ -370,7 +369,7 @@ class Fleet:
 
     async def send_to_agent(self, id: str, signal: Signal) -> None:
         """Send a signal to an agent, wherever it runs, or is about to run."""
-        if self.runtime.whereis(id) is None and self._running_until.get(id, 0.0) < monotonic_now():
+        if self.runtime.whereis(id) is None and self._running_until.get(id, 0.0) < clock.monotonic():
             location, _ = await self.directory.find(ids.check(id))
             if location is None or location.runtime is None:
                 raise NotRunning(id)
@@ -382,4 +381,4 @@ class Fleet:
         # Cleared as a whole: a lost entry costs one lookup in the directory.
         if len(self._running_until) >= 10_000:
             self._running_until.clear()
-        self._running_until[id] = monotonic_now() + self.leases.lease_ms / 1000
+        self._running_until[id] = clock.monotonic() + self.leases.lease_ms / 1000

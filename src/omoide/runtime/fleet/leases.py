@@ -14,7 +14,6 @@ hundred are remembered, so a signal that is delivered again later than that coun
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import create_task_group, move_on_after
 
+from omoide import clock
 from omoide.core import codec
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint
 from omoide.core.definition import Definition
-from omoide.core.entry import DEFAULT_NAMESPACE, Scope, check_positive
+from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
 from omoide.core.value import Count, Name, Value
@@ -35,6 +35,7 @@ from omoide.runtime.checkpoints import load_agent, save_agent
 from omoide.runtime.checkpoints.protocol import StoredCheckpoint, parse_checkpoint
 from omoide.runtime.checkpoints.store import CHECKPOINT_KIND, DocumentCheckpointStore
 from omoide.runtime.transport import RecentSignals, signal_digest
+from omoide.stores.records import check_ttl
 
 if TYPE_CHECKING:
     from omoide.runtime.fleet.fleet import Fleet
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 OutgoingSignal = tuple[str | None, Signal]
 """The receiver, or None for all, and the signal."""
 
-_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 DEDUPLICATION_WINDOW = 512
 """The number of signals that are remembered with each agent, so that none of them is handled twice."""
 log = logging.getLogger("omoide.runtime")
@@ -127,11 +127,6 @@ class FencedCheckpointStore(DocumentCheckpointStore):
         return self.stored_record
 
 
-def monotonic_now() -> float:
-    """Return seconds of a clock that cannot be set; where there is one, it includes suspend time."""
-    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
-
-
 class OwnedAgent:
     """An agent that this runtime owns, and what goes with its next save."""
 
@@ -174,7 +169,7 @@ class OwnedAgent:
 
     def is_valid(self) -> bool:
         """Return whether the lease is still valid."""
-        return not self.is_lost and monotonic_now() < self.deadline
+        return not self.is_lost and clock.monotonic() < self.deadline
 
     def record_handled(self, signal: Signal) -> None:
         """Record that a signal was handled."""
@@ -292,7 +287,7 @@ class Leases:
     def __init__(
         self, store: Any, member: str, lease_ms: int, on_lost: Callable[[OwnedAgent, str], None]
     ) -> None:
-        self.lease_ms = check_positive(lease_ms, "lease_ms")
+        self.lease_ms = check_ttl(lease_ms, "lease_ms")
         self.owned: dict[str, OwnedAgent] = {}
         self.cancel_scope = anyio.CancelScope()
         self._store, self._member = store, member
@@ -318,7 +313,7 @@ class Leases:
             raise IdTaken(id)
         # Entered before the claim, so that no other task here claims it, too: the store sees one owner.
         owned = self.owned[id] = OwnedAgent(fleet, id, window=DEDUPLICATION_WINDOW)
-        started = monotonic_now()
+        started = clock.monotonic()
         try:
             lease = await self._claim(id)
         except BaseException:
@@ -355,7 +350,7 @@ class Leases:
     async def _renew(self, owned: OwnedAgent) -> None:
         if owned.renewal_stopped.is_set():
             return
-        started = monotonic_now()
+        started = clock.monotonic()
         owned.pending_renewals += 1
         try:
             lease = await self._claim(owned.id)

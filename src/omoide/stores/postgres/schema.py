@@ -139,6 +139,9 @@ MIGRATIONS: tuple[str, ...] = (
         (owner, key, coalesce(user_id, ''), coalesce(session, ''), coalesce(project, ''))
         WHERE key IS NOT NULL AND live IN (1, 2);
     """,
+    """
+    ALTER TABLE leases ADD COLUMN ttl BIGINT NOT NULL DEFAULT 600000;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -4,7 +4,8 @@ Every key of a namespace has the namespace in braces as its hash tag, so that a 
 one slot and one script can change them. Keys of the store as a whole have a tag of their own.
 
 Schema 2 added `slots`, and a last field to tombstones, documents, their owners and receipts: the user, and
-what a write superseded. Values of schema 1 end before it, and are decoded without it.
+what a write superseded. Values of schema 1 end before it, and are decoded without it. So are leases of either
+schema that end before their length.
 
 Each value that several writers may change begins with a stamp of sixteen digits, a new one after every
 change, so that a script can compare it with what was read.
@@ -23,6 +24,7 @@ from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import semantics
 from omoide.stores.records import (
+    MAX_TTL_MS,
     Document,
     IndexData,
     Lease,
@@ -358,13 +360,13 @@ def decode_item(raw: bytes) -> Any:
 
 def decode_lease(raw: bytes) -> Lease:
     """Decode a lease."""
-    owner, until, token = _unpack(raw[STAMP_LENGTH:])
-    return Lease(owner=owner, until=until, token=token)
+    owner, until, token, *ttl = _unpack(raw[STAMP_LENGTH:])
+    return Lease(owner=owner, until=until, token=token, ttl=next(iter(ttl), MAX_TTL_MS))
 
 
 def encode_lease(lease: Lease) -> list[bytes | int]:
     """Encode a lease."""
-    return [COMMIT_TICK, pack([lease.owner, lease.until, lease.token])]
+    return [COMMIT_TICK, pack([lease.owner, lease.until, lease.token, lease.ttl])]
 
 
 def encode_change(id: str, op: str, rev: int, at: int) -> bytes:

@@ -260,7 +260,7 @@ class RedisReindex:
         """
         key, value = self._claim_key, self._claim.encode()
         held = self._server.execute("GET", key)
-        if held is not None and not ReindexClaim.decode(held).is_held():
+        if held is not None and not ReindexClaim.decode(held).is_held(self._server.name):
             self._server.delete_if_equal(key, held)
         if not self._server.execute("SET", key, value, "NX", "PX", str(CLAIM_MS)):
             other = self._server.execute("GET", key)

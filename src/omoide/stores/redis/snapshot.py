@@ -187,7 +187,7 @@ class RedisSnapshot:
         ids.update(request.supersedes for request in requests if request.supersedes is not None)
         premises = {ref for request in requests for ref in semantics.premises(request.entry)}
         own, every = [*ids], [*ids, *(premises - ids)]
-        receipts = [one.idempotency_key for one in requests if one.idempotency_key is not None]
+        receipts = [key for request in requests for key in semantics.receipt_keys(request)]
         until = str(clock.now() - SWEEP_DELAY_MS)
         commands: list[Command] = [
             ["HMGET", keys("meta"), "model", "vectors"],

@@ -133,6 +133,7 @@ class RedisStore(StateStore, ForkListener):
         self._server = server
         self._prefix = prefix
         self._transactions = TransactionRunner(server, prefix, read_only=settings.read_only)
+        self._place = self._transactions.place
         self._store_key = store_key(prefix, "store")
         self._check_store()
         self._reset()
@@ -281,12 +282,15 @@ class RedisStore(StateStore, ForkListener):
         sizes = self._server.read([["ZCARD", keys("kind", kind)] for kind in kinds]) if kinds else []
         return [kind for kind, size in zip(kinds, sizes, strict=True) if size]
 
-    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+    def changes(
+        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+    ) -> list[Change]:
         """Return the changes after a sequence number, in the order of their commits."""
-        check_arguments(namespace=namespace, after=after, limit=limit)
-        keys = self._transactions.keys(namespace)
-        (lines,) = self._server.read([_changes_command(keys, after, limit)])
-        return [_to_change(namespace, line) for line in lines]
+        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
+        command = _changes_command(self._transactions.keys(namespace), after, None if scope else limit)
+        (lines,) = self._server.read([command])
+        changes = [_to_change(namespace, line) for line in lines]
+        return self._run_read(lambda state: operations.changes_in(state, changes, scope))[:limit]
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None

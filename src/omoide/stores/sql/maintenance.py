@@ -145,7 +145,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
         by_type=by_type,
         without_vectors=without,
         embedder=None if model is None else model.name,
-        last_seq=rows.last_seq(db),
+        last_seq=rows.latest_change(db, scope.namespace)[1],
         size_bytes=size_bytes,
     )
 
@@ -199,7 +199,7 @@ class SQLReindex:
 
     def _take_claim(self, db: Database) -> None:
         row = db.execute("SELECT value FROM settings WHERE name='reindex'").fetchone()
-        if row is not None and (other := ReindexClaim.decode(row[0])).is_held():
+        if row is not None and (other := ReindexClaim.decode(row[0])).is_held(self._connections.name):
             raise other.refusal(self._connections.name)
         rows.put_setting(db, "reindex", self._claim.encode())
 

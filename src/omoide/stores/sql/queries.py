@@ -27,15 +27,34 @@ from omoide.stores.sql.database import Database
 _EMPTY_LINK = Link(source="-", relation="-", target="-", created_at=0)
 
 
-def changes(db: Database, namespace: str, after: int, limit: int) -> list[Change]:
-    """Return the changes after a sequence number, in commit order."""
+def changes(db: Database, namespace: str, after: int, limit: int, scope: Scope | None = None) -> list[Change]:
+    """Return the changes after a sequence number, in commit order; with a scope, those of its entries."""
+    inside, parameters = ("", []) if scope is None else _logged_in_scope(db, scope)
     cursor = db.execute(
-        "SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
-        (namespace, after, limit),
+        f"SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ?{inside} ORDER BY seq LIMIT ?",
+        (namespace, after, *parameters, limit),
     )
     return [
         Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at) for seq, id, op, rev, at in cursor
     ]
+
+
+def _logged_in_scope(db: Database, scope: Scope) -> tuple[str, list[Any]]:
+    """Return the condition for rows of the log whose entry is in a scope, or was until it was erased."""
+    inside, parameters = rows.scope_condition(db, scope) or ("1=0", [])
+    condition = f"EXISTS (SELECT 1 FROM entries WHERE namespace=log.namespace AND id=log.id AND {inside})"
+    erased = "namespace=? AND namespace=log.namespace AND id=log.id"
+    parameters = [*parameters, scope.namespace]
+    for column, value in (
+        ("user_id", scope.user_id),
+        ("agent", scope.agent_id),
+        ("session", scope.session_id),
+        ("project", scope.project_id),
+    ):
+        if value is not None:
+            erased += f" AND {column}=?"
+            parameters.append(value)
+    return f" AND ({condition} OR EXISTS (SELECT 1 FROM tombstones WHERE {erased}))", parameters
 
 
 class _LoggedEntry:

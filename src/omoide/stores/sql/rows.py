@@ -742,35 +742,32 @@ def append_to_document(
 
 
 def claim_lease(
-    db: Database, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
+    db: Database, place: str, kind: str, id: str, scope: Scope, owner: str, ttl_ms: int, now: int
 ) -> Lease | None:
     """Acquire or renew the lease of a document; return None while another owner holds it."""
     _check_claimable(db, kind, id, scope)
+    key = (scope.namespace, kind, id)
     row = db.execute(
-        "SELECT owner, until, token FROM leases WHERE namespace=? AND kind=? AND id=?",
-        (scope.namespace, kind, id),
+        "SELECT owner, until, token, ttl FROM leases WHERE namespace=? AND kind=? AND id=?", key
     ).fetchone()
-    token = 0
-    if row is not None:
-        if row[0] != owner and row[1] > now:
-            return None
-        token = row[2]
-    if row is None or row[0] != owner or row[1] <= now:
-        token += 1
-    db.execute(
-        "INSERT INTO leases VALUES (?,?,?,?,?,?) ON CONFLICT (namespace, kind, id)"
-        " DO UPDATE SET owner = excluded.owner, until = excluded.until, token = excluded.token",
-        (scope.namespace, kind, id, owner, now + ttl_ms, token),
-    )
-    return Lease(owner=owner, until=now + ttl_ms, token=token)
+    held = None if row is None else Lease(owner=row[0], until=row[1], token=row[2], ttl=row[3])
+    lease = semantics.claim_lease(held, (place, *key), owner, ttl_ms, now)
+    if lease is not None:
+        db.execute(
+            "INSERT INTO leases (namespace, kind, id, owner, until, token, ttl) VALUES (?,?,?,?,?,?,?)"
+            " ON CONFLICT (namespace, kind, id) DO UPDATE SET owner = excluded.owner,"
+            " until = excluded.until, token = excluded.token, ttl = excluded.ttl",
+            (*key, owner, lease.until, lease.token, lease.ttl),
+        )
+    return lease
 
 
-def release_lease(db: Database, kind: str, id: str, scope: Scope, owner: str, now: int) -> bool:
+def release_lease(db: Database, kind: str, id: str, scope: Scope, owner: str) -> bool:
     """Release a lease; its token stays, so that the next owner gets a higher one."""
     _check_claimable(db, kind, id, scope)
     cursor = db.execute(
-        "UPDATE leases SET until=0 WHERE namespace=? AND kind=? AND id=? AND owner=? AND until > ?",
-        (scope.namespace, kind, id, owner, now),
+        "UPDATE leases SET until=0 WHERE namespace=? AND kind=? AND id=? AND owner=? AND until > 0",
+        (scope.namespace, kind, id, owner),
     )
     return cursor.rowcount > 0
 

@@ -294,11 +294,13 @@ class SQLStore(ForkListener):
         with self._db.read_transaction() as db:
             return writes.links(db, id, scope, relation)
 
-    def changes(self, namespace: str, *, after: int = 0, limit: int = 1000) -> list[Change]:
+    def changes(
+        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+    ) -> list[Change]:
         """Return the changes after a sequence number, in commit order."""
-        check_arguments(namespace=namespace, after=after, limit=limit)
+        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
         with self._db.read_transaction() as db:
-            return queries.changes(db, namespace, after, limit)
+            return queries.changes(db, namespace, after, limit, scope)
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -454,10 +456,10 @@ class SQLStore(ForkListener):
         """Acquire or renew the lease of a document; return None while another owner holds it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner, ttl_ms=ttl_ms)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.claim_lease(db, kind, id, scope, owner, ttl_ms, clock.now())
+            return rows.claim_lease(db, self._db.name, kind, id, scope, owner, ttl_ms, clock.now())
 
     def release(self, kind: str, id: str, scope: Scope, *, owner: str) -> bool:
         """Release a lease; return False if the owner did not hold it."""
         check_arguments(kind=kind, id=id, scope=scope, owner=owner)
         with self._db.write_transaction(*document_locks(scope.namespace, kind, id)) as db:
-            return rows.release_lease(db, kind, id, scope, owner, clock.now())
+            return rows.release_lease(db, kind, id, scope, owner)

@@ -99,11 +99,11 @@ class WriteBatch:
 
     def write(self, request: WriteRequest, indexed: IndexData) -> WriteResult:
         """Write an entry and return the outcome."""
-        key = request.idempotency_key
-        if key is None:
+        if request.idempotency_key is None:
             return self._write(request, indexed)
         db, namespace, print_ = self._db, request.entry.namespace, semantics.request_fingerprint(request)
-        known = _stored_result(db, request, key, print_, self._now)
+        key = semantics.receipt_keys(request)[0]
+        known = _stored_result(db, request, print_, self._now)
         if known is not None:
             return known
         result = self._write(request, indexed)
@@ -170,8 +170,8 @@ class WriteBatch:
         if request.supersedes is not None:
             self.flush_postings()
             self._propagated = True
-            agent = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-            supersede(self._db, request.supersedes, agent, by=entry.id, now=self._now)
+            owned = semantics.supersedable_scope(entry)
+            supersede(self._db, request.supersedes, owned, by=entry.id, now=self._now)
             self._seq = rows.last_seq(self._db)
         superseded = semantics.superseded_id(request, replaced)
         if superseded is not None:
@@ -303,18 +303,22 @@ def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) ->
             check_session(db, entry, limit)
 
 
-def _stored_result(
-    db: Database, request: WriteRequest, key: str, fingerprint: bytes, now: int
-) -> WriteResult | None:
+def _stored_result(db: Database, request: WriteRequest, fingerprint: bytes, now: int) -> WriteResult | None:
     """Return the result of an earlier request with the same idempotency key, or None."""
-    row = db.execute(
-        "SELECT print, id, rev, outcome, superseded FROM receipts WHERE namespace=? AND key=? AND at >= ?",
-        (request.entry.namespace, key, now - semantics.KEY_LIFETIME_MS),
-    ).fetchone()
+    own, older = semantics.receipt_keys(request)
+    found = {
+        key: rest
+        for key, *rest in db.execute(
+            "SELECT key, print, id, rev, outcome, superseded FROM receipts"
+            " WHERE namespace=? AND key IN (?, ?) AND at >= ?",
+            (request.entry.namespace, own, older, now - semantics.KEY_LIFETIME_MS),
+        )
+    }
+    if own in found and found[own][0] != fingerprint:
+        raise KeyReused(request.idempotency_key or "")
+    row = next((found[key] for key in (own, older) if key in found and found[key][0] == fingerprint), None)
     if row is None:
         return None
-    if row[0] != fingerprint:
-        raise KeyReused(key)
     stored = rows.find(db, request.entry.namespace, row[1])
     if stored is None:
         return None
@@ -367,9 +371,7 @@ def supersede(
     """Mark an entry as superseded by another one, or forgotten."""
     no, entry = rows.get(db, id, scope)
     check_revision(f"entry {id!r}", expected_rev, entry.rev)
-    other = (
-        None if by is None else rows.get(db, by, Scope(namespace=scope.namespace, agent_id=entry.agent_id))[1]
-    )
+    other = None if by is None else rows.get(db, by, scope.replace(agent_id=entry.agent_id))[1]
     new = semantics.as_superseded(entry, other, reason, now)
     if entry.superseded_by == new.superseded_by:
         return entry
@@ -476,20 +478,26 @@ def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
 
 def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[str]:
     """Describe what is left in the store that may repeat erased content."""
-    notices = []
+    notices, outside = [], 0
+    inside, bound = rows.scope_condition(db, scope) or ("1=0", [])
     for id in ids:
         cursor = db.execute(
-            "SELECT e.id FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
-            (scope.namespace, id),
+            f"SELECT e.id, CASE WHEN e.no IN (SELECT no FROM entries WHERE no = e.no AND {inside}) THEN 1"
+            " ELSE 0 END FROM supports s JOIN entries e ON e.no = s.no WHERE s.namespace=? AND s.id=?",
+            (*bound, scope.namespace, id),
         )
-        notices += [semantics.derived_entry_notice(other, id) for (other,) in cursor]
+        for other, is_inside in cursor:
+            if is_inside:
+                notices.append(semantics.derived_entry_notice(other, id))
+            else:
+                outside += 1
     condition, parameters = "namespace=?", [scope.namespace]
     for column, value in (("user_id", scope.user_id), ("agent", scope.agent_id)):
         if value is not None:
             condition += f" AND ({column} IS NULL OR {column}=?)"
             parameters.append(value)
     (documents,) = db.execute(f"SELECT count(*) FROM documents WHERE {condition}", parameters).fetchone()
-    return semantics.remaining_copies(notices, documents)
+    return semantics.remaining_copies(notices, outside, documents)
 
 
 class _ErasedEntry(NamedTuple):

@@ -146,6 +146,9 @@ MIGRATIONS: tuple[str, ...] = (
         (owner, key, coalesce(user_id, ''), coalesce(session, ''), coalesce(project, ''))
         WHERE key IS NOT NULL AND live IN (1, 2);
     """,
+    """
+    ALTER TABLE leases ADD COLUMN ttl INTEGER NOT NULL DEFAULT 600000;
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -159,8 +162,10 @@ def schema_version(db: sqlite3.Connection) -> int:
 
 def check_application(db: sqlite3.Connection, name: str) -> None:
     """Raise `StoreFailed` for another program's database, and `WrongVersion` for one of a newer Omoide."""
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    # In this order: another process that makes the store meanwhile sets both at once.
+    (has_tables,) = db.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID and has_tables:
         raise StoreFailed(name, "is another program's database", "choose another path")
     if application == APPLICATION_ID and schema_version(db) > VERSION:
         raise WrongVersion(
@@ -265,7 +270,7 @@ class OperationGate:
     """Counts running operations, and keeps new ones out during a fork."""
 
     def __init__(self) -> None:
-        self._changed = Condition(Lock())
+        self._changed = Condition(RLock())  # the handler of a signal may fork in a thread that has it
         self._users: dict[int, int] = {}  # number of nested operations by thread
         self._closed = False
 
@@ -331,8 +336,8 @@ class SQLiteConnections(ForkListener):
         max_pages: int | None = None,
         timeout: float = 60.0,
     ) -> None:
-        self.path = path
         self.name = str(path)
+        self.path = Path(os.path.realpath(path))  # a link that points elsewhere later is noticed by its name
         self.read_only = read_only
         self._power_safe = power_safe
         self._max_pages = max_pages
@@ -342,7 +347,8 @@ class SQLiteConnections(ForkListener):
         self._reset()
         forks.register(self)
         if not read_only:
-            create_private_file(path)
+            create_private_file(self.path)
+        check_single_name(self.path)
         try:
             with map_errors(self.name):
                 self._prepare()
@@ -358,7 +364,7 @@ class SQLiteConnections(ForkListener):
         self._open: set[SQLiteConnection] = set()
         self._idle: list[SQLiteConnection] = []
         self._writer: SQLiteConnection | None = None
-        self._wal: FileId | None = None
+        self._side_files: tuple[FileId | None, FileId | None] | None = None
 
     def _prepare(self) -> None:
         if self.read_only:
@@ -394,10 +400,10 @@ class SQLiteConnections(ForkListener):
         if self.read_only:
             self._check_open()
             raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
-        with self.exclusive_writer() as db:
+        with self._lend_writer() as db:
             try:
                 self._execute_with_retry(db, "BEGIN IMMEDIATE")
-                self._wal = self._wal or FileId.of(f"{self.path}-wal")
+                self._side_files = self._side_files or self._find_side_files()
                 yield db
                 self._check_inherited(db)
                 self._check_file()
@@ -406,13 +412,21 @@ class SQLiteConnections(ForkListener):
                 self._end_write(db)
 
     def _end_write(self, db: SQLiteConnection) -> None:
+        self._check_process()
         if db in self._open and not _leave_transaction(db):
             self._open.discard(db)
-            self._writer = self._wal = None
+            self._writer = self._side_files = None
 
     @contextmanager
     def exclusive_writer(self) -> Iterator[SQLiteConnection]:
         """Yield the writer outside a transaction, for statements that SQLite allows only there."""
+        with self._lend_writer() as db:
+            if self._side_files is not None:
+                self._check_file()
+            yield db
+
+    @contextmanager
+    def _lend_writer(self) -> Iterator[SQLiteConnection]:
         self._check_open()
         gate, lock = self._gate, self._lock  # after a fork inside the block the child has others
         key = gate.enter()
@@ -420,8 +434,6 @@ class SQLiteConnections(ForkListener):
             with lock, map_errors(self.name):
                 self._check_open()  # it may have been closed while others were writing
                 self._writer = self._writer or self._connect(writer=True)
-                if FileId.of(self.name) != self._file:
-                    raise self._replaced()
                 yield self._writer
         finally:
             gate.leave(key)
@@ -442,7 +454,7 @@ class SQLiteConnections(ForkListener):
             db.close()
             self._open.discard(db)
         self._idle.clear()
-        self._writer = self._wal = None
+        self._writer = self._side_files = None
 
     def before_fork(self, deadline: float) -> None:
         """Wait for running operations, and close all connections."""
@@ -480,8 +492,12 @@ class SQLiteConnections(ForkListener):
 
     def _check_file(self) -> None:
         """Raise `Replaced` if a commit would go to files that are no longer at their paths."""
-        if FileId.of(self.name) != self._file or FileId.of(f"{self.path}-wal") != self._wal:
+        if FileId.of(self.name) != self._file or self._find_side_files() != self._side_files:
             raise self._replaced()
+
+    def _find_side_files(self) -> tuple[FileId | None, FileId | None]:
+        """Return the identities of the log, and of the file by which processes lock it."""
+        return FileId.of(f"{self.path}-wal"), FileId.of(f"{self.path}-shm")
 
     def _replaced(self) -> Replaced:
         return Replaced(
@@ -526,6 +542,7 @@ class SQLiteConnections(ForkListener):
             gate.leave(key)
 
     def _take_back(self, db: SQLiteConnection) -> None:
+        self._check_process()
         if db not in self._open:  # a child leaves what it inherited as it is
             return
         usable = _leave_transaction(db)
@@ -606,6 +623,18 @@ def _leave_transaction(db: SQLiteConnection) -> bool:
         db.close()
         return False
     return True
+
+
+def check_single_name(path: Path) -> None:
+    """Raise `StoreFailed` if a file has several hard links: SQLite would keep a log for each of them."""
+    try:
+        names = os.stat(path).st_nlink
+    except OSError:
+        return  # SQLite says what is wrong with it
+    if names > 1:
+        raise StoreFailed(
+            str(path), f"has {names} names (hard links)", "remove the others, or use symbolic links"
+        )
 
 
 def create_private_file(path: Path) -> None:

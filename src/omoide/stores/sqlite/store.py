@@ -27,6 +27,7 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import connection
 from omoide.stores.sqlite.connection import (
+    FileId,
     SQLiteConnection,
     SQLiteConnections,
     create_private_file,
@@ -78,7 +79,7 @@ def restore_backup(connections: SQLiteConnections, source: Path, progress: Progr
     """Replace the content of the store by a backup, atomically."""
     if not source.is_file():
         raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
-    if connections.path.exists() and source.samefile(connections.path):
+    if FileId.of(str(source)) == FileId.of(connections.name):
         raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
     # A temporary database has no name, so a process that is killed here leaves no copy behind.
     with closing(sqlite3.connect("", isolation_level=None, factory=SQLiteConnection)) as copy:
@@ -304,7 +305,7 @@ def network_file_system(path: Path) -> str | None:
     except OSError:
         return None
     best, kind = "", ""
-    folder = os.path.realpath(path.parent)
+    folder = os.path.dirname(os.path.realpath(path))
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) > 2:

@@ -249,6 +249,13 @@ class WriteSuite(StoreFixtures):
                 await write_entry(store, "Coffee.", idempotency_key="k", **fields)
         assert [entry.content for entry in await store.list_entries(ADA)] == ["Tea."]
 
+    async def test_a_key_belongs_to_its_agent_and_user(self, store: Store) -> None:
+        """Others may use the same key: they neither get the receipt nor learn that there is one."""
+        await write_entry(store, "Tea.", id="a", idempotency_key="k")
+        other = await write_entry(store, "Coffee.", id="b", agent_id="bob", idempotency_key="k")
+        guest = await write_entry(store, "Cocoa.", id="c", user_id="guest", idempotency_key="k")
+        assert (other.outcome, guest.outcome) == ("stored", "stored")
+
     async def test_keys_are_kept_for_seven_days_in_one_namespace(self, store: Store) -> None:
         """Another namespace has keys of its own, and after seven days a key is free again."""
         with clock.override(FrozenClock(1_000)) as time:

@@ -42,12 +42,17 @@ async function told(answer) {
     return body;
 }
 
+// Stored agents belong to no user, session or project, and their routes refuse these.
+const ofAgents = { user: "", session: "", project: "" };
+const agentPaths = ["agents", "identity", "spaces", "who-can"];
+const query = (path, more) => scope.query(agentPaths.includes(path) ? { ...more, ...ofAgents } : more);
+
 export const get = async (path, more = {}) =>
-    told(await fetch(`../v1/${path}?${scope.query(more)}`, { credentials: "same-origin" }));
+    told(await fetch(`../v1/${path}?${query(path, more)}`, { credentials: "same-origin" }));
 
 export const post = async (path, body, more = {}) =>
     told(
-        await fetch(`../v1/${path}?${scope.query(more)}`, {
+        await fetch(`../v1/${path}?${query(path, more)}`, {
             method: "POST",
             credentials: "same-origin",
             body: JSON.stringify(body),
