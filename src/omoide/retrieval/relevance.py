@@ -288,11 +288,12 @@ def arrange(
     newer = {} if query.expects_many else _find_outdated(pairs, time, calibration)
     spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
     size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
-    if not query.tense and not _name_the_same(query, pool, compared[:size]):
+    alike = _shares_names(query, pool, compared)
+    if not query.tense and not alike[0, :size].all():
         size = 1
     direction = 1 if query.tense == "past" else -1
     order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
-    for older, newest in [*_find_values(pairs, time, calibration), *newer.items()]:
+    for older, newest in [*_find_values(pairs, time, calibration, alike), *newer.items()]:
         first, second = (older, newest) if query.tense == "past" else (newest, older)
         if order.index(first) > order.index(second):
             order.remove(first)
@@ -319,8 +320,8 @@ def _logits(relevance: Array) -> Array:
     return np.asarray(np.log(bounded / (1 - bounded)))
 
 
-def _name_the_same(query: ParsedQuery, pool: CandidatePool, rows: Array) -> bool:
-    """Return True if all rows have those of the query's names and rare words that the first row has.
+def _shares_names(query: ParsedQuery, pool: CandidatePool, rows: Array) -> Array:
+    """Return [rows, rows]: whether the second has those of the query's names and rare words that the first has.
 
     Otherwise they speak of different things: of two functions, servers or people.
     """
@@ -329,10 +330,8 @@ def _name_the_same(query: ParsedQuery, pool: CandidatePool, rows: Array) -> bool
         for term in query.terms
         if term in query.name_terms or term_rarity_by_id(text.term_id(term)) >= RARE
     ]
-    if not telling or len(rows) < 2:
-        return True
     has_term = has_terms(pool, np.array(telling, np.int64), rows)
-    return bool((has_term | ~has_term[0]).all())
+    return np.asarray((has_term[None, :] | ~has_term[:, None]).all(axis=2))
 
 
 def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -> dict[int, int]:
@@ -342,11 +341,14 @@ def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -
     return dict(_likely_pairs(pairs, time, calibration.outdated, OUTDATED_FROM))  # the last of several counts
 
 
-def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> list[tuple[int, int]]:
+def _find_values(
+    pairs: Pairs, time: Array, calibration: Calibration | None, shares_names: Array
+) -> list[tuple[int, int]]:
     """Return the pairs of an older and a newer row that state values of one thing, the newest last."""
     if calibration is None or calibration.order is None:
         return []
-    return _likely_pairs(pairs, time, calibration.order, ORDERED_FROM)
+    found = _likely_pairs(pairs, time, calibration.order, ORDERED_FROM)
+    return [(older, newer) for older, newer in found if shares_names[older, newer]]
 
 
 def _likely_pairs(pairs: Pairs, time: Array, model: LogisticModel, floor: float) -> list[tuple[int, int]]:
