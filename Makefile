@@ -45,6 +45,8 @@ soak: export OMOIDE_MCP_SERVERS ?= 8
 soak: export OMOIDE_MCP_CALLS ?= 1000
 soak: export OMOIDE_SCHEMA_EXAMPLES ?= 500
 soak: export OMOIDE_WEB_SECONDS ?= 600
+soak: export OMOIDE_NESTING ?= 200000
+soak: export OMOIDE_ATTACKS ?= 1100
 soak: .venv/.packages ## run the tests long (SEED=, and any of the counts above)
 	$(PY) -m pytest -n auto --dist worksteal --timeout=0 --hypothesis-seed=$(SEED)
 	$(PY) scripts/conformance
