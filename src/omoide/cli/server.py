@@ -200,9 +200,7 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
     unless there is a token.
     """
     try:
-        import uvicorn
-
-        from omoide.service.connections import server_config
+        from omoide.service.connections import Server, server_config
         from omoide.web import InspectorSessions, create_app
     except (MissingExtra, ModuleNotFoundError) as error:
         raise MissingExtra("serving", "server") from error
@@ -219,7 +217,7 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
         inspector_url = f"{here}/inspect/enter?key={sessions.create_key()}"
         addresses = {"url": url, "inspect": inspector_url, "mcp": f"{url}{mcp}" if mcp else None}
         ctx.print_result(addresses, partial(_print_addresses, addresses))
-        _run_server(uvicorn.Server(server_config(app)), listener)
+        _run_server(Server(server_config(app)), listener)
     click.echo("Ended.", err=True)
 
 

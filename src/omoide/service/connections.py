@@ -8,6 +8,7 @@ one is refused. A client that stalls therefore never keeps others out.
 
 from __future__ import annotations
 
+import socket
 from asyncio import TimerHandle, Transport
 from functools import partial
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from omoide.service.limits import refusal
 
 SHUTDOWN_TIMEOUT = 3
 """Seconds that requests under way may take on shutdown."""
+_LISTEN_QUEUE = 2048
 _LINGER = 0.5
 """Seconds in which a refused client may read why."""
 
@@ -67,6 +69,20 @@ def server_config(app: Any, limits: ConnectionLimits | None = None, **options: A
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         **options,
     )
+
+
+class Server(uvicorn.Server):
+    """Server with a long queue of connections to be accepted.
+
+    Uvicorn has one setting for the length of the queue and for the number of connections that are accepted at
+    a time. The latter has to be small; with a short queue, clients would wait a second before they try again.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_LISTEN_QUEUE)
 
 
 class LimitedConnection(H11Protocol):

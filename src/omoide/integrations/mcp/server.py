@@ -58,7 +58,7 @@ from omoide.longterm import queries
 from omoide.service import agents, auth
 from omoide.service.agents import AgentInfo
 from omoide.service.auth import bind, is_loopback, url_of
-from omoide.service.connections import server_config
+from omoide.service.connections import Server, server_config
 from omoide.service.problems import Problem, error_line, to_problem
 from omoide.stores.protocols import SupportsQuery
 from omoide.stores.records import Query
@@ -480,7 +480,7 @@ async def serve_http(
             await uvicorn_server.serve(sockets=[listener])
 
 
-class _UvicornServer(uvicorn.Server):
+class _UvicornServer(Server):
     """Reports when it is ready, and leaves signals to `_stop_signals`.
 
     Uvicorn's own handler would raise the signal again after the shutdown, and end the process with it.
