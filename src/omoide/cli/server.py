@@ -214,7 +214,7 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
         app, mcp = _mount_mcp(rest, store, ctx, address, hosts)
         url = url_of(address, port)
         here = url_of("127.0.0.1", port) if is_wildcard(address) else url
-        inspector_url = f"{here}/inspect/enter?key={sessions.create_key()}"
+        inspector_url = f"{here}/inspect/#key={sessions.create_key()}"
         addresses = {"url": url, "inspect": inspector_url, "mcp": f"{url}{mcp}" if mcp else None}
         ctx.print_result(addresses, partial(_print_addresses, addresses))
         _run_server(Server(server_config(app)), listener)

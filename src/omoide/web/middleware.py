@@ -188,13 +188,13 @@ async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> 
 
 
 async def _authenticate(connection: HTTPConnection) -> auth.ApiToken | None:
-    """Return the token of the Authorization header, or of an inspector session."""
-    authorization = connection.headers.get("authorization")
-    if authorization is None:
-        sessions = connection.app.state.inspector_sessions
-        return None if sessions is None else sessions.api_token(connection)
-    kind, _, secret = authorization.partition(" ")
-    return await auth.verify(connection.app.state.store, secret) if kind.lower() == "bearer" else None
+    """Return the token, or the one of the inspector session, whose secret a request shows."""
+    kind, _, secret = connection.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer":
+        return None
+    sessions = connection.app.state.inspector_sessions
+    token = None if sessions is None else sessions.api_token(secret)
+    return token or await auth.verify(connection.app.state.store, secret)
 
 
 log = logging.getLogger("omoide.web")
