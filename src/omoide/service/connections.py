@@ -62,6 +62,7 @@ def server_config(app: Any, limits: ConnectionLimits | None = None, **options: A
         # h11: httptools keeps trailing spaces of header values.
         http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
         ws="none",
+        proxy_headers=False,  # they would let a client choose its address
         access_log=False,  # it would log queries, which may quote memories
         log_config=None,
         server_header=False,
@@ -96,7 +97,6 @@ class LimitedConnection(H11Protocol):
         self.waits_since = 0.0
         self._read_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
-        self._has_bytes = False
         self._refused = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -105,12 +105,12 @@ class LimitedConnection(H11Protocol):
         self._update()
         everyone: list[LimitedConnection] = [*self.connections]  # type: ignore[list-item]
         own = [connection for connection in everyone if connection._address == self._address]
-        if len(everyone) > self.limits.total + self.limits.total // 4:
+        if len(own) > self.limits.per_client and not _close_stalled(own, self):
+            self._refuse(429, "too-many-requests", "this address has too many connections")
+        elif len(everyone) > self.limits.total and not _close_stalled(everyone, self):
+            self._refuse(503, "overloaded", "there are too many connections")
+        if self._refused and len(everyone) > self.limits.total + self.limits.total // 4:
             transport.abort()  # even those that are refused are too many
-        elif len(own) > self.limits.per_client:
-            self._make_room(own, 429, "this address has too many connections")
-        elif len(everyone) > self.limits.total:
-            self._make_room(everyone, 503, "there are too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds."""
@@ -121,13 +121,11 @@ class LimitedConnection(H11Protocol):
         """Read on, with a deadline for what comes next."""
         if self._refused:
             return
-        self._has_bytes = True
         super().data_received(data)
         self._update()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
-        self._has_bytes = False
         super().on_response_complete()
         self._update()
 
@@ -149,27 +147,15 @@ class LimitedConnection(H11Protocol):
             return
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # the answer began before the body was complete
-        elif self.cycle is not None and self.cycle.response_complete and not self._has_bytes:
+        elif self.cycle is not None and self.cycle.response_complete and not self.conn.trailing_data[0]:
             self._stop_timers()
-            self.transport.close()
+            self.transport.close()  # it is idle: a 408 would be taken for the answer to the next request
         else:
             self._refuse(408, "too-slow", f"the {self.waits_for} of the request did not come in time")
 
     @property
     def _address(self) -> str | None:
         return self.client[0] if self.client else None
-
-    def _make_room(self, connections: list[LimitedConnection], status: int, detail: str) -> None:
-        """Close the connection that has stalled longest, or refuse this one."""
-        stalled = [
-            connection
-            for connection in connections
-            if connection is not self and connection.waits_for is not None
-        ]
-        if stalled:
-            min(stalled, key=lambda connection: connection.waits_since).time_out()
-        else:
-            self._refuse(status, "too-many-requests" if status == 429 else "overloaded", detail)
 
     def _refuse(self, status: int, type: str, detail: str) -> None:
         """Answer outside of the application, and close."""
@@ -213,3 +199,11 @@ class LimitedConnection(H11Protocol):
                 timer.cancel()
         self._read_timer = self._write_timer = None
         self.waits_for = None
+
+
+def _close_stalled(connections: list[LimitedConnection], new: LimitedConnection) -> bool:
+    """Close the connection that has stalled longest; return False if none has."""
+    stalled = [one for one in connections if one is not new and one.waits_for is not None]
+    if stalled:
+        min(stalled, key=lambda one: one.waits_since).time_out()
+    return bool(stalled)
