@@ -46,7 +46,7 @@ OmoideError
 ├── ServiceFailed                         a request to a service failed
 │   ├── Unreachable                       there was no connection, or it broke
 │   ├── NotAllowed                        the token is missing, or does not allow the request
-│   └── TooManyRequests                   the rate limit is exceeded
+│   └── TooManyRequests                   a limit of the service is exceeded
 ├── NotCapable                            an identity does not declare what a tool needs
 ├── MissingExtra            (ImportError) an optional dependency is not installed
 ├── ModelUnavailable                      files of a model are missing or damaged
@@ -598,7 +598,7 @@ class NotAllowed(ServiceFailed):
 
 
 class TooManyRequests(ServiceFailed):
-    """The rate limit of a service is exceeded; `retry_after` is the number of seconds to wait."""
+    """A limit of a service is exceeded; `retry_after` is the number of seconds to wait."""
 
     retry_after: float = 1.0
 
