@@ -535,7 +535,12 @@ class StoreFailed(OmoideError):
 
 
 class Corrupted(StoreFailed):
-    """The store's file is damaged."""
+    """The store's file is damaged, or one value in it."""
+
+    def __init__(self, store: str, problem: str, remedy: str, *, id: str | None = None) -> None:
+        super().__init__(store, problem, remedy)
+        self.id = id
+        """Id of the damaged value; None if the damage is not that of a single one."""
 
 
 class ReadOnly(StoreFailed):

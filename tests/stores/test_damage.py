@@ -16,7 +16,7 @@ import pytest
 from tests.support.store_process import OPTIONS, start
 from tests.support.stores import ADA, a_store, keep, list_ids, open_core, recall_ids
 
-from omoide import RecallRequest, Scope
+from omoide import Filter, RecallRequest, Scope
 from omoide.errors import (
     Busy,
     Corrupted,
@@ -26,7 +26,7 @@ from omoide.errors import (
     StoreFailed,
     WrongVersion,
 )
-from omoide.stores import Document, Link, open_store
+from omoide.stores import Document, Link, Query, open_store
 from omoide.stores.sqlite import connection
 from omoide.testing import HashEmbedder
 
@@ -138,6 +138,100 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
+# Damaged rows
+
+
+def edit(path: Path, statement: str, *parameters: object) -> None:
+    """Change a closed file behind the store's back."""
+    db = sqlite3.connect(path)
+    db.execute(statement, parameters)
+    db.commit()
+    db.close()
+
+
+DAMAGES = {
+    "a body that is no JSON": "UPDATE entries SET body = x'7b22' WHERE id = 'e7'",
+    "a body that says something else": (
+        "UPDATE entries SET body = replace(CAST(body AS TEXT), 'number 7', 'number 8') WHERE id = 'e7'"
+    ),
+    "another session": "UPDATE entries SET session = 'other' WHERE id = 'e7'",
+    "another status": "UPDATE entries SET live = 2 WHERE id = 'e7'",
+    "text that is no UTF-8": "UPDATE entries SET type = CAST(x'ff' AS TEXT) WHERE id = 'e7'",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGES.values(), ids=DAMAGES)
+def test_one_damaged_row_does_not_poison_the_store(path: Path, statement: str) -> None:
+    """It is `Corrupted` by its id and never read; all others are read, and it can be erased."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        others = [entry for entry in store.list_entries(ADA) if entry.id != "e7"]
+    edit(path, statement)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        with pytest.raises(Corrupted) as caught:
+            store.get("e7", ADA)
+        assert caught.value.id == "e7"
+        assert "doctor --repair" in caught.value.remedy
+        assert store.list_entries(ADA) == others
+        assert [entry for entry in store.change_feed("default").entries if entry.id in ("e7", "e8")] == [
+            entry for entry in others if entry.id == "e8"
+        ]
+        result = store.recall(RecallRequest(agent_id="ada", query="tea number 7", limit=100))
+        assert "e7" not in [entry.id for entry in result.entries]
+        assert "e8" in [entry.id for entry in result.entries]
+        pages = store.query(Query(scope=ADA, limit=100, filter=Filter(include_superseded=True)))
+        assert "e7" not in [entry.id for entry in pages.entries]
+        assert any("'e7'" in problem for problem in store.check())
+        assert store.erase(ADA, id="e7").ids == ("e7",)
+        assert store.check() == []
+        assert store.list_entries(ADA) == others
+
+
+def test_a_damaged_version_is_left_out_of_the_history(path: Path) -> None:
+    """The other versions are listed, and the state of its time is `Corrupted`."""
+    edit(path, "UPDATE versions SET body = replace(CAST(body AS TEXT), 'number', 'nomber')")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert [version.rev for version in store.history("e3", ADA)] == [2]
+        assert any("version 1 of entry 'e3'" in problem for problem in store.check())
+        assert store.erase(ADA, id="e3").versions == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET body = '\"Tee.\"'",
+        "UPDATE documents SET agent = NULL",
+        "UPDATE documents SET rev = 7",
+        "UPDATE document_log SET body = '2'",
+    ],
+)
+def test_a_damaged_document_is_reported(path: Path, statement: str) -> None:
+    """It is `Corrupted` and never read; another one is listed, and both can be erased."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.append("session", "d", [1], ADA)
+    edit(path, statement)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.save(Document(kind="session", id="e", agent_id="ada", body="Other."))
+        with pytest.raises(Corrupted):
+            store.load("session", "d", Scope())
+        assert "e" in [document.id for document in store.documents("session", Scope())]
+        assert store.check() != []
+        assert store.erase(Scope()).documents == 2
+        assert store.check() == []
+
+
+def test_a_row_from_before_checksums_has_to_agree_with_its_columns(path: Path) -> None:
+    """It is read without a checksum as long as it does, and gets one with its next change."""
+    edit(path, "UPDATE entries SET checksum = NULL")
+    edit(path, "UPDATE entries SET session = 'other' WHERE id = 'e7'")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        unchecked = store.stats(ADA).unchecked
+        assert unchecked > 50
+        with pytest.raises(Corrupted):
+            store.get("e7", ADA)
+        keep(store, "Changed.", id="e8")
+        assert store.stats(ADA).unchecked == unchecked - 1
+
+
 # Versions
 
 
@@ -148,6 +242,8 @@ def set_back(db: sqlite3.Connection) -> None:
     for table in ("entries", "tombstones", "documents"):
         db.execute(f"ALTER TABLE {table} DROP COLUMN user_id")
     db.execute("ALTER TABLE entries DROP COLUMN key")
+    for table in ("entries", "versions", "documents", "document_log"):
+        db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
     db.execute("ALTER TABLE receipts DROP COLUMN superseded")
     db.execute("ALTER TABLE entries DROP COLUMN first")
     db.execute("ALTER TABLE supports DROP COLUMN present")

@@ -120,9 +120,11 @@ def test_a_postgresql_schema_of_before_is_migrated(tmp_path: Path) -> None:
         fill_as_before(store)
         with store._db.write_transaction() as db:
             for table, columns in {
-                "entries": ("user_id", "key"),
+                "entries": ("user_id", "key", "checksum"),
+                "versions": ("checksum",),
                 "tombstones": ("user_id",),
-                "documents": ("user_id",),
+                "documents": ("user_id", "checksum"),
+                "document_log": ("checksum",),
                 "receipts": ("superseded",),
             }.items():
                 for column in columns:

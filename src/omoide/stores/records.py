@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -46,7 +47,7 @@ from omoide.core.value import (
     shallow_copy,
 )
 from omoide.embedders import Embedder, Embedding
-from omoide.errors import EmbedderFailed, Invalid, WrongType
+from omoide.errors import Corrupted, EmbedderFailed, Invalid, OmoideError, WrongType
 from omoide.retrieval import text
 from omoide.retrieval.text import Features, extract_features
 
@@ -195,6 +196,10 @@ class Stats(Value, frozen=True, kw_only=True):
     by_type: MapField = EMPTY_MAP
     without_vectors: Count = 0
     embedder: str | None = None
+    unchecked: Count = 0
+    """Rows of the store that have no checksum yet: those that an older version wrote."""
+    set_aside: Count = 0
+    """Files with damaged rows that a repair set aside."""
     last_seq: Count = 0
     size_bytes: Count = 0
 
@@ -258,6 +263,24 @@ class Lease(Value, frozen=True, kw_only=True):
     owner: Id
     until: Millis
     token: Count
+
+
+def checksum(columns: Sequence[Any], body: bytes) -> int:
+    """Return the checksum of a stored value and of the columns beside it; it finds damage, not forgery."""
+    return crc32(body, crc32(_encode(columns)))
+
+
+DECODE_ERRORS = (
+    msgspec.MsgspecError, TypeError, ValueError, AttributeError, LookupError, OverflowError, OmoideError
+)  # fmt: skip
+"""What decoding damaged bytes may raise."""
+
+REPAIR_REMEDY = "run `omoide doctor --repair`, which sets it aside, or restore a backup"
+
+
+def damaged(store: str, kind: str, id: object) -> Corrupted:
+    """Return the error for a stored value that is damaged."""
+    return Corrupted(store, f"has a damaged {kind} {id!r}", REPAIR_REMEDY, id=str(id))
 
 
 def encode_cursor(*position: int) -> str:

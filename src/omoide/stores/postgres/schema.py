@@ -139,6 +139,12 @@ MIGRATIONS: tuple[str, ...] = (
         (owner, key, coalesce(user_id, ''), coalesce(session, ''), coalesce(project, ''))
         WHERE key IS NOT NULL AND live IN (1, 2);
     """,
+    """
+    ALTER TABLE entries ADD COLUMN checksum BIGINT;
+    ALTER TABLE versions ADD COLUMN checksum BIGINT;
+    ALTER TABLE documents ADD COLUMN checksum BIGINT;
+    ALTER TABLE document_log ADD COLUMN checksum BIGINT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

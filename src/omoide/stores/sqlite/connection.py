@@ -146,6 +146,12 @@ MIGRATIONS: tuple[str, ...] = (
         (owner, key, coalesce(user_id, ''), coalesce(session, ''), coalesce(project, ''))
         WHERE key IS NOT NULL AND live IN (1, 2);
     """,
+    """
+    ALTER TABLE entries ADD COLUMN checksum INTEGER;
+    ALTER TABLE versions ADD COLUMN checksum INTEGER;
+    ALTER TABLE documents ADD COLUMN checksum INTEGER;
+    ALTER TABLE document_log ADD COLUMN checksum INTEGER;
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -222,12 +228,19 @@ def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
+def _decode_text(raw: bytes) -> str:
+    """Decode text also where it is damaged, so that only its own row cannot be read."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
 class SQLiteConnection(sqlite3.Connection):
     """A connection with a cache of owner numbers, which never change once committed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.owners: dict[tuple[str, str], int] = {}
+        self.name = ""
+        self.text_factory = _decode_text
 
     @property
     def dialect(self) -> Dialect:
@@ -564,6 +577,7 @@ class SQLiteConnections(ForkListener):
                     raise
                 continue
             try:
+                db.name = self.name
                 self._configure(db, writer=writer)
                 self._open.add(db)
                 return db
