@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from base64 import b64decode
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -152,7 +153,8 @@ def edit(path: Path, statement: str, *parameters: object) -> None:
 DAMAGES = {
     "a body that is no JSON": "UPDATE entries SET body = x'7b22' WHERE id = 'e7'",
     "a body that says something else": (
-        "UPDATE entries SET body = replace(CAST(body AS TEXT), 'number 7', 'number 8') WHERE id = 'e7'"
+        "UPDATE entries SET body = CAST(replace(CAST(body AS TEXT), 'number 7', 'number 8') AS BLOB)"
+        " WHERE id = 'e7'"
     ),
     "another session": "UPDATE entries SET session = 'other' WHERE id = 'e7'",
     "another status": "UPDATE entries SET live = 2 WHERE id = 'e7'",
@@ -188,7 +190,7 @@ def test_one_damaged_row_does_not_poison_the_store(path: Path, statement: str) -
 
 def test_a_damaged_version_is_left_out_of_the_history(path: Path) -> None:
     """The other versions are listed, and the state of its time is `Corrupted`."""
-    edit(path, "UPDATE versions SET body = replace(CAST(body AS TEXT), 'number', 'nomber')")
+    edit(path, "UPDATE versions SET body = CAST(replace(CAST(body AS TEXT), 'number', 'nomber') AS BLOB)")
     with a_store("sqlite", path.parent, **OPTIONS) as store:
         assert [version.rev for version in store.history("e3", ADA)] == [2]
         assert any("version 1 of entry 'e3'" in problem for problem in store.check())
@@ -198,10 +200,10 @@ def test_a_damaged_version_is_left_out_of_the_history(path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE documents SET body = '\"Tee.\"'",
+        "UPDATE documents SET body = CAST('\"Tee.\"' AS BLOB)",
         "UPDATE documents SET agent = NULL",
         "UPDATE documents SET rev = 7",
-        "UPDATE document_log SET body = '2'",
+        "UPDATE document_log SET body = CAST('2' AS BLOB)",
     ],
 )
 def test_a_damaged_document_is_reported(path: Path, statement: str) -> None:
@@ -230,6 +232,65 @@ def test_a_row_from_before_checksums_has_to_agree_with_its_columns(path: Path) -
             store.get("e7", ADA)
         keep(store, "Changed.", id="e8")
         assert store.stats(ADA).unchecked == unchecked - 1
+
+
+# Repair
+
+
+def test_a_repair_sets_damaged_rows_aside(path: Path) -> None:
+    """They are in a private file that later receipts name; all others stay, and the store is sound."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        others = [entry for entry in store.list_entries(ADA) if entry.id != "e7"]
+        store.append("session", "d", [1, 2], ADA)
+    for statement in (DAMAGES["a body that says something else"], "UPDATE versions SET body = x'00'"):
+        edit(path, statement)
+    edit(path, "UPDATE document_log SET body = CAST('3' AS BLOB) WHERE n = 1")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        result = store.repair()
+        assert result.set_aside == {"entries": 1, "versions": 2, "document_log": 1}
+        assert (result.entries, result.links) == (58, 1)
+        assert store.check() == []
+        assert store.list_entries(ADA) == others
+        assert store.load("session", "d", ADA).log == (2,)
+        file = Path(result.file)
+        assert file.parent == path.parent
+        assert file.stat().st_mode & 0o777 == 0o600
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert "number 8 of many" in b64decode(lines[0]["row"]["body"]["base64"]).decode()
+        assert store.stats(ADA).set_aside == 1
+        assert any(str(file) in place for place in store.erase(ADA, id="e8").unreachable)
+        assert store.repair().file is None
+        file.unlink()
+        assert store.stats(ADA).set_aside == 0
+        assert not any(str(file) in place for place in store.erase(ADA, id="e9").unreachable)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET session = 'other', type = 'wrong', live = 2 WHERE id = 'e7'",
+        "UPDATE entries SET features = x'00', confidence = 0.5, role = 'x'",
+        "UPDATE entries SET id = 'f7' WHERE id = 'e7'",
+        "UPDATE owners SET agent = 'adb'",
+        "UPDATE supports SET id = 'x'",
+        "DELETE FROM owners",
+        "DELETE FROM postings",
+        "DELETE FROM log WHERE id = 'e7'",
+        "UPDATE entries SET checksum = NULL",
+    ],
+)
+def test_a_repair_restores_what_follows_from_bodies(path: Path, statement: str) -> None:
+    """Columns, owners, terms and dependencies come back, and nothing is set aside."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        keep(store, "Derived.", id="derived", evidence=[{"kind": "entry", "ref": "e4"}])
+        before = store.list_entries(ADA)
+    edit(path, statement)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert store.repair().file is None
+        assert store.check() == []
+        assert store.list_entries(ADA) == before
+        assert recall_ids(store, "tea number 7", limit=1) == ["e7"]
+        assert store.stats(ADA).unchecked == 0
 
 
 # Versions

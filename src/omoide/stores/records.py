@@ -218,6 +218,27 @@ class ReindexResult(Value, frozen=True, kw_only=True):
     """Vectors that were supplied with entries; they are kept, also those of other embedders."""
 
 
+class RepairResult(Value, frozen=True, kw_only=True):
+    """What a repair found, restored and set aside."""
+
+    entries: Count = 0
+    """Entries that are sound now."""
+    corrected: Count = 0
+    """Those whose columns or terms were restored from their bodies."""
+    checked: Count = 0
+    """Rows of an older version that got a checksum."""
+    set_aside: MapField = EMPTY_MAP
+    """Number of damaged rows by table, that were moved to the file."""
+    lost: MapField = EMPTY_MAP
+    """Number of rows by table that could not be read at all, as far as it is known."""
+    links: Count = 0
+    """Links that were deleted, because an end is gone."""
+    without_vectors: Count = 0
+    """Entries that a reindex has to embed."""
+    file: str | None = None
+    """The file with the damaged rows; None if there are none."""
+
+
 class Access(Value, frozen=True, kw_only=True):
     """How often an entry was used, and when last."""
 
@@ -356,6 +377,12 @@ def parse_model_key(key: str | bytes) -> tuple[str, int]:
     """Return the name and the dimension of a stored embedder."""
     name, dim, _ = (key.decode() if isinstance(key, bytes) else key).split("\x1f")
     return name, int(dim)
+
+
+def check_decoded(entry: Entry) -> None:
+    """Raise one of `DECODE_ERRORS` unless a decoded entry is valid, which `decode_entry` does not check."""
+    if Entry.new(codec.to_builtins(entry)) != entry:
+        raise ValueError(entry.id)
 
 
 class VectorSet(NamedTuple):
