@@ -83,9 +83,15 @@ def files(db: Database) -> list[str]:
     return found
 
 
-def repair(db: Database, path: Path | None) -> RepairResult:
+def add_file(db: Database, path: Path) -> None:
+    """Add to the files that later erasures name, and drop those that are gone."""
+    known = [name for name in files(db) if Path(name).exists()]
+    rows.put_setting(db, _FILES, json.dumps([*dict.fromkeys([*known, str(path.absolute())])]))
+
+
+def repair(db: Database, path: Path | None, aside: DamagedRows | None = None) -> RepairResult:
     """Repair a store inside the caller's transaction; damaged rows go to the file at `path`."""
-    aside = DamagedRows()
+    aside = DamagedRows() if aside is None else aside
     counts: Counter[str] = Counter()
     _repair_settings(db)
     db.execute("DELETE FROM postings")
@@ -99,8 +105,7 @@ def repair(db: Database, path: Path | None) -> RepairResult:
         if path is None:
             raise Invalid("path", "is missing", "name a file for the damaged rows: --set-aside PATH")
         aside.write(path)
-        known = dict.fromkeys([*(name for name in files(db) if Path(name).exists()), str(path.absolute())])
-        rows.put_setting(db, _FILES, json.dumps([*known]))
+        add_file(db, path)
     rows.renew_generation(db)
     return RepairResult(
         entries=counts["entries"],

@@ -402,6 +402,11 @@ class SQLStore(ForkListener):
         locks = [lock for namespace in namespaces for lock in namespace_locks(namespace)]
         return [VECTORS_LOCK._replace(shared=False), *locks]
 
+    def set_aside_files(self) -> list[str]:
+        """Return the files with rows that a repair set aside, until they are deleted."""
+        with self._db.read_transaction() as db:
+            return self._set_aside_files(db)
+
     def _set_aside_files(self, db: Database) -> list[str]:
         """Return the files with rows that a repair set aside."""
         return repairing.files(db)

@@ -207,7 +207,7 @@ def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return ReadOnly(name, f"cannot be written to ({error})", "check the permissions of file and folder")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return Corrupted(name, f"is damaged ({error})", "restore a backup; `omoide doctor` says more")
+        return Corrupted(name, f"is damaged ({error})", "run `omoide doctor --repair`, or restore a backup")
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreFailed(name, f"cannot be opened ({error})", "check that its folder exists and is yours")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):

@@ -152,6 +152,13 @@ class SQLiteStore(SQLStore):
 
     def repair(self, path: Path | None = None) -> RepairResult:
         """Set damaged rows aside in a file, by default beside the store's, and rebuild what is derived."""
+        with self._db.read_transaction() as db:
+            errors = integrity_errors(db, limit=1)
+        if errors:
+            raise Corrupted(
+                self._db.name, f"has damaged pages ({errors[0]})",
+                "close it everywhere, and run `omoide doctor --repair`",
+            )  # fmt: skip
         return super().repair(path or set_aside_path(self.path))
 
     def _set_aside_files(self, db: Any) -> list[str]:
