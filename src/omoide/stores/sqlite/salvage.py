@@ -85,7 +85,7 @@ def _swap(path: Path, fresh: Path, kept: Path) -> None:
 
 @contextmanager
 def _open_damaged(path: Path) -> Iterator[SQLiteConnection]:
-    """Yield a connection to the file, which others cannot use meanwhile; to a mended copy, if it needs one."""
+    """Yield a connection to the file, which others cannot use meanwhile, or to a mended copy."""
     db = _connect(path)
     try:
         try:
