@@ -38,6 +38,7 @@ bench-full: .venv/.ready ## run the whole benchmark
 
 soak: export OMOIDE_EXAMPLES ?= 2000
 soak: export OMOIDE_KILLS ?= 200
+soak: export OMOIDE_DAMAGES ?= 1000
 soak: export OMOIDE_SECONDS ?= 60
 soak: export OMOIDE_WORKERS ?= 8x4
 soak: export OMOIDE_TURNS ?= 2000

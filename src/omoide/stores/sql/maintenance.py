@@ -56,6 +56,9 @@ _CONSISTENCY_CHECKS = {
     "entries whose last change is not in the log": """
         SELECT count(*) FROM entries e WHERE NOT EXISTS
         (SELECT 1 FROM log l WHERE l.no = e.no AND l.id = e.id AND l.rev = e.rev)""",
+    "documents with gaps in their logs": """
+        SELECT count(*) FROM (SELECT 1 FROM document_log GROUP BY document
+        HAVING min(n) != 1 OR max(n) != count(*)) AS gaps""",
     "documents' entries without a document": """
         SELECT count(*) FROM document_log WHERE document NOT IN (SELECT no FROM documents)""",
 }
@@ -112,7 +115,7 @@ def damaged_versions(db: Database) -> Iterator[Corrupted]:
 
 def damaged_documents(db: Database) -> Iterator[Corrupted]:
     """Yield the errors of the documents, and items of their logs, that are damaged."""
-    for row in db.execute(f"SELECT {rows.DOCUMENT_COLUMNS} FROM documents"):
+    for row in db.execute(rows.SELECT_DOCUMENTS):
         try:
             rows.decode_document(db, row)
         except Corrupted as error:

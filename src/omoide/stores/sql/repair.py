@@ -98,6 +98,7 @@ def repair(db: Database, path: Path | None, aside: DamagedRows | None = None) ->
     _repair_entries(db, aside, counts)
     _repair_versions(db, aside, counts)
     _repair_documents(db, aside, counts)
+    _close_gaps(db)
     counts["links"] = _delete_dangling(db)
     _repair_log(db)
     _repair_staleness(db)
@@ -235,16 +236,13 @@ def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) ->
     known: dict[int, tuple[str, str]] = {}
     for no, *row in db.execute(f"SELECT no, {rows.DOCUMENT_COLUMNS} FROM documents").fetchall():
         try:
-            document = rows.decode_document(db, row)
-        except Corrupted:
+            document = rows.decode_document(db, [*row, _logged(row)])
+        except (Corrupted, *records.DECODE_ERRORS):
             aside.add("documents", f"no, {rows.DOCUMENT_COLUMNS}", [no, *row])
             db.execute("DELETE FROM documents WHERE no=?", (no,))
             continue
         known[no] = document.kind, document.id
-        if row[-1] is None:
-            counts["checked"] += 1
-            checksum = rows.document_checksum(row[:6], row[6], row[7], row[8])
-            db.execute("UPDATE documents SET checksum=? WHERE no=?", (checksum, no))
+        counts["checked"] += row[-1] is None
     for row in db.execute("SELECT document, n, body, checksum FROM document_log").fetchall():
         document_no, n, body, checksum = row
         try:
@@ -261,6 +259,28 @@ def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) ->
             db.execute(
                 "UPDATE document_log SET checksum=? WHERE document=? AND n=?", (checksum, document_no, n)
             )
+
+
+def _logged(row: Sequence[Any]) -> int:
+    """Return how many items the checksum of a document says that its log had."""
+    items, rest = divmod((row[9] or 0) - rows.document_checksum(row[:6], *row[6:9], 0), rows.LOG_FACTOR)
+    return items if not rest and items >= 0 else -1
+
+
+def _close_gaps(db: Database) -> None:
+    """Number the items of logs anew from which some are gone, and renew the checksums of documents."""
+    with_gaps = "SELECT document FROM document_log GROUP BY document HAVING min(n) != 1 OR max(n) != count(*)"
+    for (no,) in db.execute(with_gaps).fetchall():
+        found = db.execute("SELECT n, body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
+        for n, (old, body) in enumerate(found, 1):
+            db.execute(
+                "UPDATE document_log SET n=?, checksum=? WHERE document=? AND n=?",
+                (n, rows.log_checksum(no, n, body), no, old),
+            )
+    for no, *row in db.execute(rows.SELECT_DOCUMENTS.replace("SELECT", "SELECT no,", 1)).fetchall():
+        checksum = rows.document_checksum(row[:6], *row[6:9], row[-1])
+        if checksum != row[-2]:
+            db.execute("UPDATE documents SET checksum=? WHERE no=?", (checksum, no))
 
 
 def _delete_dangling(db: Database) -> int:

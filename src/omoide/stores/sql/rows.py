@@ -776,10 +776,12 @@ def load_document(db: Database, kind: str, id: str, scope: Scope) -> Document | 
     row = _find_document(db, kind, id, scope)
     if row is None:
         return None
-    body = db.execute(f"SELECT {DOCUMENT_COLUMNS} FROM documents WHERE no=?", (row[0],)).fetchone()
+    body = db.execute(f"{SELECT_DOCUMENTS} WHERE no=?", (row[0],)).fetchone()
     log = db.execute(
         "SELECT document, n, body, checksum FROM document_log WHERE document=? ORDER BY n", (row[0],)
     ).fetchall()
+    if [item[1] for item in log] != [*range(1, len(log) + 1)]:
+        raise records.damaged(db.name, f"log of {kind}", id)
     return decode_document(db, body, tuple(decode_log_item(db, kind, id, item) for item in log))
 
 
@@ -787,8 +789,7 @@ def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str
     """List documents of a kind after an id, without their logs."""
     condition, parameters = document_condition(scope)
     cursor = db.execute(
-        f"SELECT {DOCUMENT_COLUMNS} FROM documents WHERE {condition} AND kind=? AND id > ?"
-        " ORDER BY id LIMIT ?",
+        f"{SELECT_DOCUMENTS} WHERE {condition} AND kind=? AND id > ? ORDER BY id LIMIT ?",
         (*parameters, kind, after or "", limit),
     )
     documents = []
@@ -809,9 +810,16 @@ def document_kinds(db: Database, namespace: str) -> list[str]:
 DOCUMENT_COLUMNS = "namespace, kind, id, user_id, agent, session, rev, at, body, checksum"
 
 
-def document_checksum(owner: Sequence[Any], rev: int, at: int, body: bytes) -> int:
+LOG_FACTOR = 7_919
+"""How much each item of its log adds to the checksum of a document; no damaged byte adds a multiple."""
+SELECT_DOCUMENTS = f"""SELECT {DOCUMENT_COLUMNS},
+    (SELECT coalesce(max(n), 0) FROM document_log WHERE document_log.document = documents.no)
+    FROM documents"""
+
+
+def document_checksum(owner: Sequence[Any], rev: int, at: int, body: bytes, items: int) -> int:
     """Return the checksum of a document: of its owner and body, plus what each append changes."""
-    return records.checksum(owner, body) + rev + at
+    return records.checksum(owner, body) + rev + at + LOG_FACTOR * items
 
 
 def log_checksum(document: int, n: int, body: bytes) -> int:
@@ -820,10 +828,10 @@ def log_checksum(document: int, n: int, body: bytes) -> int:
 
 
 def decode_document(db: Database, row: Sequence[Any], log: tuple[Any, ...] = ()) -> Document:
-    """Return the document of a row; raise `Corrupted` if it is damaged."""
-    namespace, kind, id, user, agent, session, rev, at, body, stored = row
+    """Return the document of a row of `SELECT_DOCUMENTS`; raise `Corrupted` if it is damaged."""
+    namespace, kind, id, user, agent, session, rev, at, body, stored, items = row
     try:
-        if stored is not None and document_checksum(row[:6], rev, at, body) != stored:
+        if stored is not None and document_checksum(row[:6], rev, at, body, items) != stored:
             raise records.damaged(db.name, kind, id)
         return Document(
             kind=kind,
@@ -873,7 +881,8 @@ def save_document(db: Database, document: Document, expected_rev: int | None, no
         document.namespace, document.kind, document.id,
         document.user_id, document.agent_id, document.session_id,
     )  # fmt: skip
-    values = (rev + 1, now, body, document_checksum(owner, rev + 1, now, body))
+    checksum = document_checksum(owner, rev + 1, now, body, len(document.log))
+    values = (rev + 1, now, body, checksum)
     if row is None:
         ((no,),) = db.execute(
             f"INSERT INTO documents ({DOCUMENT_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING no",
@@ -905,10 +914,11 @@ def append_to_document(
     first = db.execute("SELECT coalesce(max(n), 0) + 1 FROM document_log WHERE document=?", (no,)).fetchone()[
         0
     ]
-    _insert_log(db, no, first, entries)
+    added = [*entries]
+    _insert_log(db, no, first, added)
     db.execute(
         "UPDATE documents SET checksum = checksum - rev - at + ?, rev=?, at=? WHERE no=?",
-        (rev + 1 + now, rev + 1, now, no),
+        (rev + 1 + now + LOG_FACTOR * len(added), rev + 1, now, no),
     )
     return rev + 1
 

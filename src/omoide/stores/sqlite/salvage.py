@@ -48,6 +48,7 @@ _PARENTS = {"versions": ("no", "entries"), "document_log": ("document", "documen
 """Tables without row numbers of their own, whose rows can be looked up by those of another."""
 _MAX_PROBES = 2_000_000  # numbers that are looked up one by one in a gap
 _PAGE_SIZES = [1 << power for power in range(9, 17)]
+_INDEX_INTERIOR, _TABLE_INTERIOR, _INDEX_LEAF, _TABLE_LEAF = 2, 5, 10, 13
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -160,8 +161,7 @@ def _patched_copy(path: Path) -> Iterator[SQLiteConnection]:
         with suppress(FileNotFoundError):
             shutil.copyfile(path.with_name(f"{path.name}-wal"), copy.with_name(f"{copy.name}-wal"))
         _patch_header(copy)
-        with closing(_connect(copy)) as db:
-            _patch_schema(db)
+        _patch_schema(copy)
         with closing(_connect(copy)) as db:
             db.execute("PRAGMA writable_schema = ON")
             yield db
@@ -197,7 +197,105 @@ def _patch_header(copy: Path) -> None:
         file.write(header)
 
 
-def _patch_schema(db: SQLiteConnection) -> None:
+def _patch_schema(copy: Path) -> None:
+    """Correct the definitions of tables, and look for the pages of those that are gone."""
+    with closing(_connect(copy)) as db:
+        try:
+            _correct_definitions(db)
+            _check_schema(db)
+        except sqlite3.DatabaseError:
+            pass
+        else:
+            return
+    data = copy.read_bytes()
+    page_size = _page_size(data)
+    with copy.open("r+b") as file:  # no definition is left, and each table is looked for
+        file.seek(100)
+        file.write(struct.pack(">BHHHB", _TABLE_LEAF, 0, 0, page_size % 65_536, 0))
+    _find_tables(copy, _roots(data, page_size))
+
+
+def _page_size(data: bytes) -> int:
+    size: int = struct.unpack(">H", data[16:18])[0]
+    return 65_536 if size == 1 else size
+
+
+def _children(data: bytes, page: int, size: int) -> list[int]:
+    """Return the pages below an interior page."""
+    start = (page - 1) * size
+    begin = start + (100 if page == 1 else 0)
+    (cells,) = struct.unpack(">H", data[begin + 3 : begin + 5])
+    (last,) = struct.unpack(">I", data[begin + 8 : begin + 12])
+    pointers = data[begin + 12 : begin + 12 + 2 * min(cells, size // 2)]
+    children = [last]
+    for (at,) in struct.iter_unpack(">H", pointers[: len(pointers) // 2 * 2]):
+        if at + 4 <= size:
+            children += struct.unpack(">I", data[start + at : start + at + 4])
+    return children
+
+
+def _roots(data: bytes, size: int) -> list[int]:
+    """Return the pages that may be the root of a table: those that no other page names as its child."""
+    kinds = {page: data[(page - 1) * size] for page in range(2, len(data) // size + 1)}
+    below = {
+        child
+        for page, kind in [(1, data[100]), *kinds.items()]
+        if kind in (_TABLE_INTERIOR, _INDEX_INTERIOR)
+        for child in _children(data, page, size)
+    }
+    trees = (_TABLE_INTERIOR, _INDEX_INTERIOR, _TABLE_LEAF, _INDEX_LEAF)
+    return [page for page, kind in kinds.items() if kind in trees and page not in below]
+
+
+def _find_tables(copy: Path, roots: list[int]) -> None:
+    """Define the tables that are gone again, each with the root whose rows are of its kind."""
+    # Those with the most columns first: a table with few of them fits the rows of others, too.
+    for table, columns in sorted(_expected_columns().items(), key=lambda item: -len(item[1])):
+        with closing(_connect(copy)) as db:
+            db.execute("PRAGMA writable_schema = ON")
+            if db.execute("SELECT 1 FROM sqlite_schema WHERE name=?", (table,)).fetchone():
+                continue
+        with closing(_new_schema()) as good:
+            (sql,) = good.execute("SELECT sql FROM sqlite_schema WHERE name=?", (table,)).fetchone()
+            info = good.execute(f"PRAGMA table_info({table})").fetchall()
+        _define(copy, table, sql, 0)
+        scores = {root: _score(copy, table, columns, info, root) for root in roots}
+        best = max(scores, key=scores.__getitem__, default=0)
+        if scores.get(best):
+            _define(copy, table, sql, best)
+            roots.remove(best)
+        else:
+            _define(copy, table, sql, None)
+
+
+def _define(copy: Path, table: str, sql: str, root: int | None) -> None:
+    with closing(_connect(copy)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_schema WHERE name=?", (table,))
+        if root is not None:
+            db.execute("INSERT INTO sqlite_schema VALUES ('table', ?, ?, ?, ?)", (table, table, root, sql))
+
+
+def _score(copy: Path, table: str, columns: Sequence[str], info: Sequence[Any], root: int) -> int:
+    """Return the number of rows that a page has as the root of a table; 0 if one is not of its kind."""
+    with closing(_connect(copy)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET rootpage=? WHERE name=?", (root, table))
+    types = {"INTEGER": int, "TEXT": str, "BLOB": bytes, "REAL": float}
+    wanted = [(types[kind], bool(required)) for _, _, kind, required, *_ in info]
+    count = 0
+    with closing(_connect(copy)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        with suppress(sqlite3.DatabaseError):
+            for row in db.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED LIMIT 1000"):
+                for value, (type_, required) in zip(row, wanted, strict=True):
+                    if not isinstance(value, type_) and (required or value is not None):
+                        return 0
+                count += 1
+    return count
+
+
+def _correct_definitions(db: SQLiteConnection) -> None:
     """Correct the definitions of tables and indexes that differ from those of this version."""
     with closing(_new_schema()) as good:
         wanted = {
@@ -322,21 +420,16 @@ def _known_keys(db: SQLiteConnection, table: str, keys: str) -> set[Any]:
     """Return the keys of a table that its indexes name."""
     known: set[Any] = set()
     with closing(_new_schema()) as good:
-        indexes = [
-            name
-            for name, partial, origin in (
-                (row[1], row[4], row[3]) for row in good.execute(f"PRAGMA index_list({table})")
-            )
-            if not partial and origin != "pk"
+        names = [
+            row[1] for row in good.execute(f"PRAGMA index_list({table})") if row[3] != "pk" and not row[4]
         ]
-    for index in indexes:
+        indexes = {name: good.execute(f"PRAGMA index_info({name})").fetchone()[2] for name in names}
+    for index, first in indexes.items():
         for direction in ("ASC", "DESC"):
             with suppress(sqlite3.DatabaseError):
-                first = db.execute(f"PRAGMA index_info({index})").fetchone()[2]
-                for row in db.execute(
-                    f"SELECT {keys} FROM {table} INDEXED BY {index} ORDER BY {first} {direction}"
-                ):
-                    known.add(row)
+                known.update(
+                    db.execute(f"SELECT {keys} FROM {table} INDEXED BY {index} ORDER BY {first} {direction}")
+                )
     return known
 
 
