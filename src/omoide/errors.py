@@ -31,7 +31,7 @@ OmoideError
 ├── Conflict                              the expected revision is not the current one
 │   └── KeyReused                         an idempotency key that was used for another request
 ├── StoreFailed                           a store operation failed and changed nothing
-│   ├── Corrupted                         its file is damaged
+│   ├── Corrupted                         its file, or a value in it, is damaged
 │   ├── ReadOnly                          it cannot be written to
 │   ├── DiskFull                          the disk is full
 │   ├── Busy                              another process locked it for too long
