@@ -310,6 +310,8 @@ class MemoryStore(StateStore, ForkListener):
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = ("graphs that have not caught up", "what other programs read")
 
+    damaged_ids = ()  # memory is not damaged
+
     def __init__(self, embedder: Embedder | None, settings: StoreSettings) -> None:
         super().__init__(embedder, settings)
         self._state = MemoryState()
