@@ -234,6 +234,52 @@ def test_a_row_from_before_checksums_has_to_agree_with_its_columns(path: Path) -
         assert store.stats(ADA).unchecked == unchecked - 1
 
 
+def damage_value(kind: str, store: Any) -> None:
+    """Change one letter of what a server stores of `e7`."""
+    if kind == "postgres":
+        with store._db.write_transaction() as db:
+            (body,) = db.execute("SELECT body FROM entries WHERE id = 'e7'").fetchone()
+            body = body.replace(b"number 7", b"number 8")
+            db.execute("UPDATE entries SET body = ? WHERE id = 'e7'", (body,))
+    else:
+        key = store._transactions.keys("default")("rows")
+        raw = store._server.execute("HGET", key, "e7")
+        store._server.execute("HSET", key, "e7", raw.replace(b"number 7", b"number 8"))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> None:
+    """It is `Corrupted` by its id; the others are listed, and erasing the scope erases or names it."""
+    with a_store(kind, tmp_path) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}")
+        damage_value(kind, store)
+        with pytest.raises(Corrupted) as caught:
+            store.get("e7", ADA)
+        assert caught.value.id == "e7"
+        assert list_ids(store) == ["e6", "e8"]
+        assert sorted(recall_ids(store, "tea number")) == ["e6", "e8"]
+        assert any("'e7'" in problem for problem in store.check())
+        receipt = store.erase(ADA)
+        assert "e7" in receipt.ids or any("'e7'" in place for place in receipt.unreachable)
+
+
+def test_a_repair_on_postgresql_needs_a_file(tmp_path: Path) -> None:
+    """Without one nothing changes; with one the damaged row is there, and the store is sound."""
+    with a_store("postgres", tmp_path) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}")
+        damage_value("postgres", store)
+        with pytest.raises(Invalid):
+            store.repair()
+        assert list_ids(store) == ["e6", "e8"]
+        assert store.repair(tmp_path / "damaged.jsonl").set_aside == {"entries": 1}
+        (line,) = (tmp_path / "damaged.jsonl").read_text().splitlines()
+        assert "number 8" in b64decode(json.loads(line)["row"]["body"]["base64"]).decode()
+        assert store.check() == []
+        assert any("damaged.jsonl" in place for place in store.erase(ADA, id="e6").unreachable)
+
+
 # Repair
 
 
