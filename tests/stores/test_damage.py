@@ -156,9 +156,9 @@ DAMAGES = {
         "UPDATE entries SET body = CAST(replace(CAST(body AS TEXT), 'number 7', 'number 8') AS BLOB)"
         " WHERE id = 'e7'"
     ),
-    "another session": "UPDATE entries SET session = 'other' WHERE id = 'e7'",
     "another status": "UPDATE entries SET live = 2 WHERE id = 'e7'",
-    "text that is no UTF-8": "UPDATE entries SET type = CAST(x'ff' AS TEXT) WHERE id = 'e7'",
+    "another time of change": "UPDATE entries SET changed = 7 WHERE id = 'e7'",
+    "no checksum that agrees": "UPDATE entries SET checksum = checksum + 1 WHERE id = 'e7'",
 }
 
 
@@ -186,6 +186,32 @@ def test_one_damaged_row_does_not_poison_the_store(path: Path, statement: str) -
         assert store.erase(ADA, id="e7").ids == ("e7",)
         assert store.check() == []
         assert store.list_entries(ADA) == others
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET session = 'other' WHERE id = 'e7'",
+        "UPDATE entries SET user_id = 'bob' WHERE id = 'e7'",
+        "UPDATE entries SET owner = 7 WHERE id = 'e7'",
+        "UPDATE entries SET type = CAST(x'ff' AS TEXT) WHERE id = 'e7'",
+        "UPDATE entries SET time = 'soon' WHERE id = 'e7'",
+    ],
+)
+def test_a_damaged_column_never_shows_an_entry_elsewhere(path: Path, change: str) -> None:
+    """The body decides where an entry belongs; what differs from it is found by a check, and repaired."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        before = {entry.id: entry for entry in store.list_entries(ADA)}
+    edit(path, change)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert list_ids(store, Scope(session_id="other")) == []
+        assert list_ids(store, Scope(user_id="bob")) == []
+        assert all(entry == before[entry.id] for entry in store.list_entries(ADA))
+        assert store.recall(RecallRequest(agent_id="ada", query="tea number 8")).entries[0].id == "e8"
+        assert store.check() != []
+        assert store.repair().corrected == 1
+        assert store.check() == []
+        assert {entry.id: entry for entry in store.list_entries(ADA)} == before
 
 
 def test_a_damaged_version_is_left_out_of_the_history(path: Path) -> None:
@@ -221,10 +247,10 @@ def test_a_damaged_document_is_reported(path: Path, statement: str) -> None:
         assert store.check() == []
 
 
-def test_a_row_from_before_checksums_has_to_agree_with_its_columns(path: Path) -> None:
-    """It is read without a checksum as long as it does, and gets one with its next change."""
+def test_a_row_from_before_checksums_is_read_and_counted(path: Path) -> None:
+    """It gets a checksum with its next change; where it contradicts its columns, it is `Corrupted`."""
     edit(path, "UPDATE entries SET checksum = NULL")
-    edit(path, "UPDATE entries SET session = 'other' WHERE id = 'e7'")
+    edit(path, "UPDATE entries SET live = 0 WHERE id = 'e7'")
     with a_store("sqlite", path.parent, **OPTIONS) as store:
         unchecked = store.stats(ADA).unchecked
         assert unchecked > 50
@@ -314,7 +340,8 @@ def test_a_repair_sets_damaged_rows_aside(path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE entries SET session = 'other', type = 'wrong', live = 2 WHERE id = 'e7'",
+        "UPDATE entries SET session = 'other', type = 'wrong' WHERE id = 'e7'",
+        "UPDATE entries SET live = 2 WHERE id = 'e7'",
         "UPDATE entries SET features = x'00', confidence = 0.5, role = 'x'",
         "UPDATE entries SET id = 'f7' WHERE id = 'e7'",
         "UPDATE owners SET agent = 'adb'",

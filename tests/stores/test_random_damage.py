@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,27 +103,43 @@ class Damage:
         return 0 if self.kind == INDEX_LEAF else 1  # else overflow
 
 
-def reads(store: Any, truth: Truth) -> Iterator[Callable[[], Any]]:
-    """All ways to read, which yield entries."""
+def reads(store: Any) -> Iterator[tuple[Scope, Callable[[], Iterable[Entry]]]]:
+    """All ways to read entries, and the scope of each."""
     for scope in (Scope(), ADA, Scope(agent_id="bob"), Scope(session_id="s1")):
-        yield lambda scope=scope: [(scope, entry) for entry in store.list_entries(scope)]
-        yield lambda scope=scope: [
-            (scope, entry) for entry in store.query(Query(scope=scope, limit=500, filter=EVERYTHING)).entries
-        ]
-    yield lambda: [(ADA, hit) for hit in store.recall(RecallRequest(agent_id="ada", query="tea 7")).entries]
-    yield lambda: [(Scope(), entry) for entry in store.change_feed("default").entries]
+        yield scope, partial(store.list_entries, scope)
+        yield scope, partial(list_pages, store, Query(scope=scope, limit=500, filter=EVERYTHING))
+    yield ADA, partial(recall, store, RecallRequest(agent_id="ada", query="tea number 7"))
+    yield Scope(), lambda: store.change_feed("default").entries
     for id in ("e10", "e20", "e30"):
-        yield lambda id=id: [(Scope(), store.get(id, Scope()))]
+        yield Scope(), partial(get, store, id)
+
+
+def list_pages(store: Any, query: Query) -> Iterable[Entry]:
+    """The entries of the first page."""
+    return tuple(store.query(query).entries)
+
+
+def recall(store: Any, request: RecallRequest) -> Iterable[Entry]:
+    """The entries that answer best."""
+    return tuple(store.recall(request).entries)
+
+
+def get(store: Any, id: str) -> Iterable[Entry]:
+    """One entry."""
+    return (store.get(id, Scope()),)
 
 
 def try_all(store: Any, truth: Truth) -> tuple[list[str], list[str]]:
     """Return what is read wrongly, and the notices: typed errors."""
-    wrong, notices = [], []
-    for read in reads(store, truth):
+    wrong: list[str] = []
+    notices: list[str] = []
+    for scope, read in reads(store):
         try:
-            for scope, entry in read():
-                if truth.entries.get(entry.id) != entry or not scope.contains(entry):
-                    wrong.append(f"{scope}: {entry}")
+            wrong += [
+                f"{scope}: {entry}"
+                for entry in read()
+                if truth.entries.get(entry.id) != entry or not scope.contains(entry)
+            ]
         except OmoideError as error:
             notices.append(str(error))
     for id, history in truth.versions.items():
@@ -157,7 +174,9 @@ def test_random_damage(truth: Truth, tmp_path: Path, chunk: int) -> None:
         folder.mkdir()
         path = folder / "memory.db"
         path.write_bytes(damage.data)
-        wrong, notices, missing = [], [], False
+        wrong: list[str] = []
+        notices: list[str] = []
+        missing = False
         try:
             with a_store("sqlite", folder, **OPTIONS) as store:
                 wrong, notices = try_all(store, truth)

@@ -95,10 +95,8 @@ def _check_values(db: Database) -> Iterator[str]:
             yield error.problem
         else:
             yield from _check_entry(db, no, entry)
-    for error in damaged_versions(db):
-        yield error.problem
-    for error in damaged_documents(db):
-        yield error.problem
+    for damaged in (*damaged_versions(db), *damaged_documents(db)):
+        yield damaged.problem
 
 
 def damaged_versions(db: Database) -> Iterator[Corrupted]:

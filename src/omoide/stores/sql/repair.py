@@ -263,7 +263,9 @@ def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) ->
 
 def _logged(row: Sequence[Any]) -> int:
     """Return how many items the checksum of a document says that its log had."""
-    items, rest = divmod((row[9] or 0) - rows.document_checksum(row[:6], *row[6:9], 0), rows.LOG_FACTOR)
+    items, rest = divmod(
+        (row[9] or 0) - rows.document_checksum(row[:6], row[6], row[7], row[8], 0), rows.LOG_FACTOR
+    )
     return items if not rest and items >= 0 else -1
 
 
@@ -278,7 +280,7 @@ def _close_gaps(db: Database) -> None:
                 (n, rows.log_checksum(no, n, body), no, old),
             )
     for no, *row in db.execute(rows.SELECT_DOCUMENTS.replace("SELECT", "SELECT no,", 1)).fetchall():
-        checksum = rows.document_checksum(row[:6], *row[6:9], row[-1])
+        checksum = rows.document_checksum(row[:6], row[6], row[7], row[8], row[-1])
         if checksum != row[-2]:
             db.execute("UPDATE documents SET checksum=? WHERE no=?", (checksum, no))
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 from omoide import clock, ids
 from omoide.core import codec
@@ -48,10 +49,8 @@ ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
 _INSERT_TOMBSTONE = """INSERT INTO tombstones
     (namespace, id, user_id, agent, session, project, rev, at, reason) VALUES (?,?,?,?,?,?,?,?,?)"""
 
-ENTRY_COLUMNS = """namespace, id, user_id, key, owner, session, project, type, time, expires, rev, changed,
-    written, body, live, checksum"""
-"""The columns from which `decode_row` makes an entry; the checksum covers them all."""
-_COVERED = 13  # that come before the body
+ENTRY_COLUMNS = "id, body, live, changed, written, checksum"
+"""The columns from which `decode_row` makes an entry; all others follow from its body."""
 ALL_COLUMNS = """namespace, id, user_id, key, owner, session, project, type, live, time, expires, confidence,
     importance, thread, seq, role, speaker, rev, changed, written, twin, body, features, checksum"""
 """The columns that `entry_columns` returns."""
@@ -182,11 +181,10 @@ def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexDat
     scope = (entry.namespace, entry.id, entry.user_id, entry.key, owner, entry.session_id, entry.project_id)
     type_, live, time = semantics.type_of(entry), semantics.status_of(entry), semantics.time_of(entry)
     body = records.encode_entry(entry)
-    covered = (*scope, type_, time, entry.expires_at, entry.rev, at, seq)
     return (
         *scope, type_, live, time, entry.expires_at, entry.confidence, entry.importance, *message_columns,
         entry.rev, at, seq, semantics.content_key(entry), body, indexed.features,
-        records.checksum(covered, body) + live,
+        crc32(body) + live + at + seq,
     )  # fmt: skip
 
 
@@ -273,41 +271,31 @@ def last_seq(db: Database) -> int:
 
 
 def decode_row(db: Database, row: Sequence[Any], scope: Scope | None = None) -> Entry:
-    """Return the entry of a row of `ENTRY_COLUMNS`; an index must not have led to it from another scope.
+    """Return the entry of a row of `ENTRY_COLUMNS`; what an index or a column misplaced is not in `scope`.
 
-    The status is added to the checksum of the rest, so that one statement changes both. A row from before
-    there were checksums has to agree with its body.
+    The checksum is that of the body, plus status and times, so that one statement changes both.
 
     Raises:
-        Corrupted: The row is damaged.
+        Corrupted: The row is damaged, or not in the scope.
     """
-    columns, (body, live, stored) = row[:_COVERED], row[_COVERED:]
+    id, body, live, changed, written, stored = row
     try:
-        if stored is not None and records.checksum(columns, body) + live != stored:
-            raise records.damaged(db.name, "entry", columns[1])
+        if stored is not None and crc32(body) + live + changed + written != stored:
+            raise records.damaged(db.name, "entry", id)
         entry = records.decode_entry(body)
-        if stored is None and not _agrees(columns, entry, live):
-            raise records.damaged(db.name, "entry", columns[1])
+        if stored is None and (
+            type(entry.content) is not str
+            or semantics.is_superseded(live) != (entry.superseded_by is not None)
+        ):
+            raise records.damaged(db.name, "entry", id)
     except records.DECODE_ERRORS as error:
-        raise records.damaged(db.name, "entry", columns[1]) from error
-    if scope is not None and not scope.contains(entry):
-        raise Corrupted(db.name, f"has an index that misplaces entry {entry.id!r}", records.REPAIR_REMEDY)
+        raise records.damaged(db.name, "entry", id) from error
+    if entry.id != id or (scope is not None and not scope.contains(entry)):
+        problem = f"has entry {entry.id!r} under the columns of another"
+        raise Corrupted(db.name, problem, records.REPAIR_REMEDY, id=entry.id)
     if live >= semantics.STALE:
         set_field(entry, "stale", True)
     return entry
-
-
-def _agrees(columns: Sequence[Any], entry: Entry, live: int) -> bool:
-    """Return True if the body of a row says what its columns say."""
-    namespace, id, user, key, _, session, project, type_, time, expires, rev, *_ = columns
-    own = (entry.namespace, entry.id, entry.user_id, entry.key, entry.session_id, entry.project_id)
-    return (
-        own == (namespace, id, user, key, session, project)
-        and (semantics.type_of(entry), semantics.time_of(entry)) == (type_, time)
-        and (entry.expires_at, entry.rev) == (expires, rev)
-        and semantics.is_superseded(live) == (entry.superseded_by is not None)
-        and type(entry.content) is str
-    )
 
 
 def decode_rows(db: Database, found: Iterable[Sequence[Any]], scope: Scope | None = None) -> Iterator[Entry]:
@@ -360,9 +348,10 @@ def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
     row = db.execute(_FIND, (namespace, id)).fetchone()
     if row is None:
         return None
-    if row[1:3] != (namespace, id):
+    entry = decode_row(db, row[1:], Scope(namespace=namespace))
+    if entry.id != id:
         raise records.damaged(db.name, "entry", id)
-    return int(row[0]), decode_row(db, row[1:])
+    return int(row[0]), entry
 
 
 def find_sound(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
@@ -420,7 +409,12 @@ def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:
     row = db.execute(
         _FIND_SLOT, (owner, entry.key, entry.user_id or "", entry.session_id or "", entry.project_id or "")
     ).fetchone()
-    return None if row is None else (int(row[0]), decode_row(db, row[1:]))
+    if row is None:
+        return None
+    found = decode_row(db, row[1:])
+    if not found.shares_slot(entry):
+        raise records.damaged(db.name, "entry", found.id)
+    return int(row[0]), found
 
 
 def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:

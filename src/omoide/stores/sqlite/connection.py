@@ -51,6 +51,9 @@ _DIALECT = Dialect(
     no_index_prefix="+",
 )
 
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises where a file is damaged; its message may quote damaged text."""
+
 _WRITE_ERRORS = {
     sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_IOERR_FSYNC,
@@ -190,12 +193,12 @@ def migrate(db: sqlite3.Connection, name: str) -> int:
     return old
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: Exception) -> bool:
     """Return True if another connection holds the file, so that a retry may help."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
-def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
+def map_error(error: Exception, name: str) -> StoreFailed:
     """Return our error for one of SQLite."""
     full, code = getattr(error, "sqlite_errorcode", 0) or 0, _code(error)
     if is_busy(error):
@@ -206,7 +209,7 @@ def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return ReadOnly(name, f"cannot be written to ({error})", "check the permissions of file and folder")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, UnicodeDecodeError):
         return Corrupted(name, f"is damaged ({error})", "run `omoide doctor --repair`, or restore a backup")
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreFailed(name, f"cannot be opened ({error})", "check that its folder exists and is yours")
@@ -220,11 +223,11 @@ def map_errors(name: str) -> Iterator[None]:
     """Map SQLite errors raised in the block to ours."""
     try:
         yield
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         raise map_error(error, name) from error
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 

@@ -25,7 +25,7 @@ from omoide.stores.records import RepairResult
 from omoide.stores.sql import repair as repairing
 from omoide.stores.sql import rows
 from omoide.stores.sqlite import connection
-from omoide.stores.sqlite.connection import SQLiteConnection, create_private_file, map_errors
+from omoide.stores.sqlite.connection import DAMAGE, SQLiteConnection, create_private_file, map_errors
 
 _COPIED = {
     "owners": None,
@@ -92,7 +92,7 @@ def _open_damaged(path: Path) -> Iterator[SQLiteConnection]:
         try:
             _lock(db, path)
             _check_schema(db)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             if connection.is_busy(error):
                 raise
             db.close()
@@ -203,7 +203,7 @@ def _patch_schema(copy: Path) -> None:
         try:
             _correct_definitions(db)
             _check_schema(db)
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             pass
         else:
             return
@@ -286,7 +286,7 @@ def _score(copy: Path, table: str, columns: Sequence[str], info: Sequence[Any], 
     count = 0
     with closing(_connect(copy)) as db:
         db.execute("PRAGMA writable_schema = ON")
-        with suppress(sqlite3.DatabaseError):
+        with suppress(*DAMAGE):
             for row in db.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED LIMIT 1000"):
                 for value, (type_, required) in zip(row, wanted, strict=True):
                     if not isinstance(value, type_) and (required or value is not None):
@@ -344,7 +344,7 @@ def _copy_rows(damaged: SQLiteConnection, fresh: Path, kept: Path) -> RepairResu
             for row in some.values():
                 try:
                     db.execute(statement, row)
-                except (sqlite3.Error, UnicodeEncodeError, OverflowError):
+                except (*DAMAGE, UnicodeEncodeError, OverflowError):
                     aside.add(table, ", ".join(names), row)
         result = repairing.repair(db, kept.with_name(f"{kept.name}.jsonl"), aside)
         repairing.add_file(db, kept)
@@ -385,7 +385,7 @@ def _read(
         try:
             for row in db.execute(statement, parameters):
                 found.setdefault(row[: len(key)], row[len(key) :])
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             return False
         return True
 
@@ -426,7 +426,7 @@ def _known_keys(db: SQLiteConnection, table: str, keys: str) -> set[Any]:
         indexes = {name: good.execute(f"PRAGMA index_info({name})").fetchone()[2] for name in names}
     for index, first in indexes.items():
         for direction in ("ASC", "DESC"):
-            with suppress(sqlite3.DatabaseError):
+            with suppress(*DAMAGE):
                 known.update(
                     db.execute(f"SELECT {keys} FROM {table} INDEXED BY {index} ORDER BY {first} {direction}")
                 )
@@ -441,7 +441,7 @@ def repair_file(path: Path) -> RepairResult | None:
             if [text for (text,) in db.execute("PRAGMA integrity_check(1)")] == ["ok"]:
                 _check_schema(db)
                 return None
-    except sqlite3.DatabaseError as error:
+    except DAMAGE as error:
         if connection.is_busy(error):
             raise connection.map_error(error, str(path)) from error
     except StoreFailed:
