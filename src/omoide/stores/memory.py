@@ -64,6 +64,8 @@ _REINDEX_BATCH = 256
 class MemoryState:
     """A `StoreState` of dictionaries; copied before a write that may fail halfway, to roll it back."""
 
+    damaged_ids: ClassVar[tuple[str, ...]] = ()
+
     entries: dict[EntryKey, StoredEntry] = field(default_factory=dict)
     links: dict[LinkKey, Link] = field(default_factory=dict)
     tombstones: dict[EntryKey, list[tuple[Entry, Version]]] = field(default_factory=dict)
@@ -309,8 +311,6 @@ class MemoryStore(StateStore, ForkListener):
     """A store whose entries last as long as the process."""
 
     UNREACHABLE: ClassVar[tuple[str, ...]] = ("graphs that have not caught up", "what other programs read")
-
-    damaged_ids = ()  # memory is not damaged
 
     def __init__(self, embedder: Embedder | None, settings: StoreSettings) -> None:
         super().__init__(embedder, settings)
