@@ -360,7 +360,9 @@ def find_sound(db: Database, namespace: str, id: str) -> tuple[int, Entry] | Non
         return find(db, namespace, id)
     except Corrupted as error:
         log_damage(error)
-        return None
+    except UnicodeEncodeError:  # an id that is damaged itself names no entry
+        log_damage(records.damaged(db.name, "change of entry", id))
+    return None
 
 
 class EntryKey(NamedTuple):

@@ -51,8 +51,8 @@ _DIALECT = Dialect(
     no_index_prefix="+",
 )
 
-DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-"""What SQLite raises where a file is damaged; its message may quote damaged text."""
+DAMAGE = (sqlite3.Error, UnicodeError)
+"""What SQLite raises where a file is damaged; its message, or an id, may be damaged text."""
 
 _WRITE_ERRORS = {
     sqlite3.SQLITE_IOERR_WRITE,
@@ -209,7 +209,7 @@ def map_error(error: Exception, name: str) -> StoreFailed:
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return ReadOnly(name, f"cannot be written to ({error})", "check the permissions of file and folder")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, UnicodeDecodeError):
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, UnicodeError):
         return Corrupted(name, f"is damaged ({error})", "run `omoide doctor --repair`, or restore a backup")
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreFailed(name, f"cannot be opened ({error})", "check that its folder exists and is yours")
