@@ -340,7 +340,8 @@ def _copy_rows(damaged: SQLiteConnection, fresh: Path, kept: Path) -> RepairResu
         for table, some in found.items():
             names = ["rowid", *columns[table]] if table == "tombstones" else columns[table]
             marks = ",".join("?" * len(names))
-            statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
+            conflict = "REPLACE" if table == "settings" else "ABORT"  # the new file has some already
+            statement = f"INSERT OR {conflict} INTO {table} ({', '.join(names)}) VALUES ({marks})"
             for row in some.values():
                 try:
                     db.execute(statement, row)
@@ -390,30 +391,27 @@ def _read(
         return True
 
     descending = ", ".join(f"{name} DESC" for name in key)
-    if take(f"{select} NOT INDEXED ORDER BY {keys}"):
+    known = _known_keys(db, table, keys)
+    if take(f"{select} NOT INDEXED ORDER BY {keys}") and known <= found.keys():
         return found, 0
+    named = {*known}
     first = max(found, default=None)
     before = {*found}
     take(f"{select} NOT INDEXED ORDER BY {descending}")
-    known = _known_keys(db, table, keys)
     if key == ["rowid"]:
         after = {one for one in found if one not in before}
         low = first[0] if first else min((one[0] for one in known), default=1) - 1
         high = min(after, default=max(known, default=(low,)))[0]
         known.update((no,) for no in range(low + 1, min(high, low + _MAX_PROBES)))
-        named = {one for one in known if one not in found}
-    else:
-        named = known - found.keys()
-        if table in _PARENTS:
-            column, parent = _PARENTS[table]
-            for (number,) in others[parent]:
-                if not take(f"{select} WHERE {column}=? ORDER BY {keys}", (number,)):
-                    take(f"{select} WHERE {column}=? ORDER BY {descending}", (number,))
+    elif table in _PARENTS:
+        column, parent = _PARENTS[table]
+        for (number,) in others[parent]:
+            if not take(f"{select} WHERE {column}=? ORDER BY {keys}", (number,)):
+                take(f"{select} WHERE {column}=? ORDER BY {descending}", (number,))
     condition = " AND ".join(f"{name}=?" for name in key)
-    unread = 0
-    for one in sorted(named - found.keys()):
-        unread += not take(f"{select} WHERE {condition}", one)
-    return found, unread
+    for one in sorted(known - found.keys()):
+        take(f"{select} WHERE {condition}", one)
+    return found, len(named - found.keys())
 
 
 def _known_keys(db: SQLiteConnection, table: str, keys: str) -> set[Any]:
