@@ -31,7 +31,7 @@ OmoideError
 ├── Conflict                              the expected revision is not the current one
 │   └── KeyReused                         an idempotency key that was used for another request
 ├── StoreFailed                           a store operation failed and changed nothing
-│   ├── Corrupted                         its file is damaged
+│   ├── Corrupted                         its file, or a value in it, is damaged
 │   ├── ReadOnly                          it cannot be written to
 │   ├── DiskFull                          the disk is full
 │   ├── Busy                              another process locked it for too long
@@ -530,7 +530,12 @@ class StoreFailed(OmoideError):
 
 
 class Corrupted(StoreFailed):
-    """The store's file is damaged."""
+    """The store's file is damaged, or one value in it."""
+
+    def __init__(self, store: str, problem: str, remedy: str, *, id: str | None = None) -> None:
+        super().__init__(store, problem, remedy)
+        self.id = id
+        """Id of the damaged value; None if the damage is not that of a single one."""
 
 
 class ReadOnly(StoreFailed):
