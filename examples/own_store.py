@@ -27,7 +27,7 @@ class JsonLinesStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries: dict[tuple[str, str], Entry] = {}
-        self.receipts: dict[tuple[str, str], tuple[bytes, WriteResult, int]] = {}
+        self.receipts: dict[tuple[str, ...], tuple[bytes, WriteResult, int]] = {}
         if path.exists():
             for line in path.read_bytes().splitlines():
                 self._hold(Entry.from_json(line))
@@ -36,7 +36,8 @@ class JsonLinesStore:
         """Keep an entry; one that comes with a key that is known gets the receipt it got before."""
         if request.idempotency_key is None:
             return self._write(request)
-        name, now = (request.entry.namespace, request.idempotency_key), clock.now()
+        entry, now = request.entry, clock.now()
+        name = (entry.namespace, entry.agent_id, entry.user_id or "", request.idempotency_key)
         payload = semantics.request_fingerprint(request)
         before, receipt, at = self.receipts.get(name, (b"", None, 0))
         if receipt is None or at < now - semantics.KEY_LIFETIME_MS:

@@ -31,7 +31,7 @@ OmoideError
 ├── Conflict                              the expected revision is not the current one
 │   └── KeyReused                         an idempotency key that was used for another request
 ├── StoreFailed                           a store operation failed and changed nothing
-│   ├── Corrupted                         its file is damaged
+│   ├── Corrupted                         its file, or a value in it, is damaged
 │   ├── ReadOnly                          it cannot be written to
 │   ├── DiskFull                          the disk is full
 │   ├── Busy                              another process locked it for too long
@@ -46,7 +46,7 @@ OmoideError
 ├── ServiceFailed                         a request to a service failed
 │   ├── Unreachable                       there was no connection, or it broke
 │   ├── NotAllowed                        the token is missing, or does not allow the request
-│   └── TooManyRequests                   the rate limit is exceeded
+│   └── TooManyRequests                   a limit of the service is exceeded
 ├── NotCapable                            an identity does not declare what a tool needs
 ├── MissingExtra            (ImportError) an optional dependency is not installed
 ├── ModelUnavailable                      files of a model are missing or damaged
@@ -530,7 +530,12 @@ class StoreFailed(OmoideError):
 
 
 class Corrupted(StoreFailed):
-    """The store's file is damaged."""
+    """The store's file is damaged, or one value in it."""
+
+    def __init__(self, store: str, problem: str, remedy: str, *, id: str | None = None) -> None:
+        super().__init__(store, problem, remedy)
+        self.id = id
+        """Id of the damaged value; None if the damage is not that of a single one."""
 
 
 class ReadOnly(StoreFailed):
@@ -598,7 +603,7 @@ class NotAllowed(ServiceFailed):
 
 
 class TooManyRequests(ServiceFailed):
-    """The rate limit of a service is exceeded; `retry_after` is the number of seconds to wait."""
+    """A limit of a service is exceeded; `retry_after` is the number of seconds to wait."""
 
     retry_after: float = 1.0
 

@@ -124,7 +124,8 @@ def test_a_session_goes_on_with_the_agent_it_was_begun_with(omoide: Run, answer:
     omoide("chat", "Two.", "--session", "s1")
     assert len(contents(answer, "--agent", "ada", "--project", "p1")) == 2
     assert "Be brief." in omoide("preflight", "Three.", "--session", "s1").stdout
-    assert "'ada'" in omoide("chat", "Four.", "--session", "s1", "--agent", "bob", code=2).stderr
+    refused = omoide("chat", "Four.", "--session", "s1", "--agent", "bob", code=2).stderr
+    assert "'bob', and the session of another one" in refused
 
 
 def test_a_spec_from_a_file_is_used_and_options_win(omoide: Run, answer: Ask) -> None:

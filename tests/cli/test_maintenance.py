@@ -1,7 +1,9 @@
 """The `doctor`, `reindex` and `eval` commands."""
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,47 @@ def test_doctor_finds_a_damaged_store(answer: Answer, home: Path) -> None:
     told = answer("doctor", "--store", "broken.db", code=1)
     assert not told["ok"]
     assert [check["name"] for check in told["checks"] if check["state"] == "problem"] == ["store"]
+
+
+def test_a_damaged_memory_is_set_aside(answer: Answer, omoide: Run, home: Path) -> None:
+    """The others are listed and exported, doctor names the remedy, and a repair puts the memory in a file."""
+    omoide("remember", "The kettle is on.", "--store", "m.db", "--id", "a")
+    omoide("remember", "Tea is ready.", "--store", "m.db", "--id", "b")
+    with closing(sqlite3.connect(home / "m.db")) as db:
+        db.execute("UPDATE entries SET body = CAST('{' AS BLOB) WHERE id = 'a'")
+        db.commit()
+    assert [entry["id"] for entry in answer("list", "--store", "m.db")["entries"]] == ["b"]
+    assert "a" in omoide("show", "a", "--store", "m.db", code=4).stderr
+    told = answer("doctor", "--store", "m.db", code=1)
+    assert any("doctor --repair" in check["detail"] for check in told["checks"])
+    told = answer("doctor", "--repair", "--store", "m.db")
+    states = {check["name"]: check for check in told["checks"]}
+    assert "1 rows of entries set aside" in states["repair"]["detail"]
+    assert states["set aside"]["detail"].startswith(str(home / "m.db.damaged"))
+    assert answer("doctor", "--store", "m.db")["ok"]
+
+
+def test_a_damaged_memory_can_be_erased(answer: Answer, omoide: Run, home: Path) -> None:
+    """It cannot be shown before, and says so."""
+    omoide("remember", "The kettle is on.", "--store", "m.db", "--id", "a")
+    with closing(sqlite3.connect(home / "m.db")) as db:
+        db.execute("UPDATE entries SET body = CAST('{' AS BLOB)")
+        db.commit()
+    assert "a is damaged" in omoide("erase", "a", "--yes", "--store", "m.db").stderr
+    assert answer("doctor", "--store", "m.db")["ok"]
+
+
+def test_a_file_without_a_header_is_repaired(answer: Answer, omoide: Run, home: Path) -> None:
+    """Everything comes back, and the damaged file is kept."""
+    omoide("remember", "The kettle is on.", "--store", "m.db", "--id", "a")
+    data = bytearray((home / "m.db").read_bytes())
+    data[:100] = bytes(100)
+    (home / "m.db").write_bytes(data)
+    assert "doctor --repair" in omoide("list", "--store", "m.db", code=4).stderr
+    told = answer("doctor", "--repair", "--store", "m.db")
+    assert told["ok"]
+    assert [entry["id"] for entry in answer("list", "--store", "m.db")["entries"]] == ["a"]
+    assert any(".damaged" in check["detail"] for check in told["checks"] if check["name"] == "set aside")
 
 
 def test_recall_can_be_evaluated(answer: Answer, omoide: Run, home: Path) -> None:

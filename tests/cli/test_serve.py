@@ -95,11 +95,12 @@ def test_the_network_is_not_let_in_without_a_token(omoide: Run, host: str) -> No
 def test_people_look_at_it_by_the_address_that_is_printed(omoide: Run) -> None:
     """The address lets somebody in once; it is not the token of a program."""
     omoide("remember", "x")
-    with start_server() as (process, _), httpx2.Client(follow_redirects=True) as browser:
+    with start_server() as (process, _):
         assert process.stdout is not None
-        address = process.stdout.readline().split()[-1]
-        assert browser.get(address).status_code == 200
-        assert httpx2.get(address).status_code == 403  # somebody else, with the same address
+        address, _, key = process.stdout.readline().split()[-1].partition("#key=")
+        assert httpx2.get(address).status_code == 200
+        first, second = (httpx2.post(f"{address}sign-in", json={"key": key}) for _ in range(2))
+        assert (first.status_code, second.status_code) == (200, 401)  # somebody else, with the same address
 
 
 def test_a_program_that_starts_it_reads_where_it_is(omoide: Run) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from base64 import b64decode
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.support.store_process import OPTIONS, start
 from tests.support.stores import ADA, a_store, keep, list_ids, open_core, recall_ids
 
-from omoide import RecallRequest, Scope
+from omoide import Filter, RecallRequest, Scope
 from omoide.errors import (
     Busy,
     Corrupted,
@@ -26,7 +27,7 @@ from omoide.errors import (
     StoreFailed,
     WrongVersion,
 )
-from omoide.stores import Document, Link, open_store
+from omoide.stores import Document, Link, Query, open_store
 from omoide.stores.sqlite import connection
 from omoide.testing import HashEmbedder
 
@@ -138,6 +139,233 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
+# Damaged rows
+
+
+def edit(path: Path, statement: str, *parameters: object) -> None:
+    """Change a closed file behind the store's back."""
+    db = sqlite3.connect(path)
+    db.execute(statement, parameters)
+    db.commit()
+    db.close()
+
+
+DAMAGES = {
+    "a body that is no JSON": "UPDATE entries SET body = x'7b22' WHERE id = 'e7'",
+    "a body that says something else": (
+        "UPDATE entries SET body = CAST(replace(CAST(body AS TEXT), 'number 7', 'number 8') AS BLOB)"
+        " WHERE id = 'e7'"
+    ),
+    "another status": "UPDATE entries SET live = 2 WHERE id = 'e7'",
+    "another time of change": "UPDATE entries SET changed = 7 WHERE id = 'e7'",
+    "no checksum that agrees": "UPDATE entries SET checksum = checksum + 1 WHERE id = 'e7'",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGES.values(), ids=DAMAGES)
+def test_one_damaged_row_does_not_poison_the_store(path: Path, statement: str) -> None:
+    """It is `Corrupted` by its id and never read; all others are read, and it can be erased."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        others = [entry for entry in store.list_entries(ADA) if entry.id != "e7"]
+    edit(path, statement)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        with pytest.raises(Corrupted) as caught:
+            store.get("e7", ADA)
+        assert caught.value.id == "e7"
+        assert "doctor --repair" in caught.value.remedy
+        assert store.list_entries(ADA) == others
+        assert [entry for entry in store.change_feed("default").entries if entry.id in ("e7", "e8")] == [
+            entry for entry in others if entry.id == "e8"
+        ]
+        result = store.recall(RecallRequest(agent_id="ada", query="tea number 7", limit=100))
+        assert "e7" not in [entry.id for entry in result.entries]
+        assert "e8" in [entry.id for entry in result.entries]
+        pages = store.query(Query(scope=ADA, limit=100, filter=Filter(include_superseded=True)))
+        assert "e7" not in [entry.id for entry in pages.entries]
+        assert any("'e7'" in problem for problem in store.check())
+        assert store.erase(ADA, id="e7").ids == ("e7",)
+        assert store.check() == []
+        assert store.list_entries(ADA) == others
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET session = 'other' WHERE id = 'e7'",
+        "UPDATE entries SET user_id = 'bob' WHERE id = 'e7'",
+        "UPDATE entries SET owner = 7 WHERE id = 'e7'",
+        "UPDATE entries SET type = CAST(x'ff' AS TEXT) WHERE id = 'e7'",
+        "UPDATE entries SET time = 'soon' WHERE id = 'e7'",
+    ],
+)
+def test_a_damaged_column_never_shows_an_entry_elsewhere(path: Path, change: str) -> None:
+    """The body decides where an entry belongs; what differs from it is found by a check, and repaired."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        before = {entry.id: entry for entry in store.list_entries(ADA)}
+    edit(path, change)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert list_ids(store, Scope(session_id="other")) == []
+        assert list_ids(store, Scope(user_id="bob")) == []
+        assert all(entry == before[entry.id] for entry in store.list_entries(ADA))
+        assert store.recall(RecallRequest(agent_id="ada", query="tea number 8")).entries[0].id == "e8"
+        assert store.check() != []
+        assert store.repair().corrected == 1
+        assert store.check() == []
+        assert {entry.id: entry for entry in store.list_entries(ADA)} == before
+
+
+def test_a_damaged_version_is_left_out_of_the_history(path: Path) -> None:
+    """The other versions are listed, and the state of its time is `Corrupted`."""
+    edit(path, "UPDATE versions SET body = CAST(replace(CAST(body AS TEXT), 'number', 'nomber') AS BLOB)")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert [version.rev for version in store.history("e3", ADA)] == [2]
+        assert any("version 1 of entry 'e3'" in problem for problem in store.check())
+        assert store.erase(ADA, id="e3").versions == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET body = CAST('\"Tee.\"' AS BLOB)",
+        "UPDATE documents SET agent = NULL",
+        "UPDATE documents SET rev = 7",
+        "UPDATE document_log SET body = CAST('2' AS BLOB)",
+    ],
+)
+def test_a_damaged_document_is_reported(path: Path, statement: str) -> None:
+    """It is `Corrupted` and never read; another one is listed, and both can be erased."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.append("session", "d", [1], ADA)
+    edit(path, statement)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.save(Document(kind="session", id="e", agent_id="ada", body="Other."))
+        with pytest.raises(Corrupted):
+            store.load("session", "d", Scope())
+        assert "e" in [document.id for document in store.documents("session", Scope())]
+        assert store.check() != []
+        assert store.erase(Scope()).documents == 2
+        assert store.check() == []
+
+
+def test_a_row_from_before_checksums_is_read_and_counted(path: Path) -> None:
+    """It gets a checksum with its next change; where it contradicts its columns, it is `Corrupted`."""
+    edit(path, "UPDATE entries SET checksum = NULL")
+    edit(path, "UPDATE entries SET live = 0 WHERE id = 'e7'")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        unchecked = store.stats(ADA).unchecked
+        assert unchecked > 50
+        with pytest.raises(Corrupted):
+            store.get("e7", ADA)
+        keep(store, "Changed.", id="e8")
+        assert store.stats(ADA).unchecked == unchecked - 1
+
+
+def damage_value(kind: str, store: Any) -> None:
+    """Change one letter of what a server stores of `e7`."""
+    if kind == "postgres":
+        with store._db.write_transaction() as db:
+            (body,) = db.execute("SELECT body FROM entries WHERE id = 'e7'").fetchone()
+            body = body.replace(b"number 7", b"number 8")
+            db.execute("UPDATE entries SET body = ? WHERE id = 'e7'", (body,))
+    else:
+        key = store._transactions.keys("default")("rows")
+        raw = store._server.execute("HGET", key, "e7")
+        store._server.execute("HSET", key, "e7", raw.replace(b"number 7", b"number 8"))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> None:
+    """It is `Corrupted` by its id; the others are listed, and erasing the scope erases or names it."""
+    with a_store(kind, tmp_path) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}")
+        damage_value(kind, store)
+        with pytest.raises(Corrupted) as caught:
+            store.get("e7", ADA)
+        assert caught.value.id == "e7"
+        assert list_ids(store) == ["e6", "e8"]
+        assert sorted(recall_ids(store, "tea number")) == ["e6", "e8"]
+        assert any("'e7'" in problem for problem in store.check())
+        receipt = store.erase(ADA)
+        assert "e7" in receipt.ids or any("'e7'" in place for place in receipt.unreachable)
+
+
+def test_a_repair_on_postgresql_needs_a_file(tmp_path: Path) -> None:
+    """Without one nothing changes; with one the damaged row is there, and the store is sound."""
+    with a_store("postgres", tmp_path) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}")
+        damage_value("postgres", store)
+        with pytest.raises(Invalid):
+            store.repair()
+        assert list_ids(store) == ["e6", "e8"]
+        assert store.repair(tmp_path / "damaged.jsonl").set_aside == {"entries": 1}
+        (line,) = (tmp_path / "damaged.jsonl").read_text().splitlines()
+        assert "number 8" in b64decode(json.loads(line)["row"]["body"]["base64"]).decode()
+        assert store.check() == []
+        assert any("damaged.jsonl" in place for place in store.erase(ADA, id="e6").unreachable)
+
+
+# Repair
+
+
+def test_a_repair_sets_damaged_rows_aside(path: Path) -> None:
+    """They are in a private file that later receipts name; all others stay, and the store is sound."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        others = [entry for entry in store.list_entries(ADA) if entry.id != "e7"]
+        store.append("session", "d", [1, 2], ADA)
+    for statement in (DAMAGES["a body that says something else"], "UPDATE versions SET body = x'00'"):
+        edit(path, statement)
+    edit(path, "UPDATE document_log SET body = CAST('3' AS BLOB) WHERE n = 1")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        result = store.repair()
+        assert result.set_aside == {"entries": 1, "versions": 2, "document_log": 1}
+        assert (result.entries, result.links) == (58, 1)
+        assert store.check() == []
+        assert store.list_entries(ADA) == others
+        assert store.load("session", "d", ADA).log == (2,)
+        file = Path(result.file)
+        assert file.parent == path.parent
+        assert file.stat().st_mode & 0o777 == 0o600
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert "number 8 of many" in b64decode(lines[0]["row"]["body"]["base64"]).decode()
+        assert store.stats(ADA).set_aside == 1
+        assert any(str(file) in place for place in store.erase(ADA, id="e8").unreachable)
+        assert store.repair().file is None
+        file.unlink()
+        assert store.stats(ADA).set_aside == 0
+        assert not any(str(file) in place for place in store.erase(ADA, id="e9").unreachable)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET session = 'other', type = 'wrong' WHERE id = 'e7'",
+        "UPDATE entries SET live = 2 WHERE id = 'e7'",
+        "UPDATE entries SET features = x'00', confidence = 0.5, role = 'x'",
+        "UPDATE entries SET id = 'f7' WHERE id = 'e7'",
+        "UPDATE owners SET agent = 'adb'",
+        "UPDATE supports SET id = 'x'",
+        "DELETE FROM owners",
+        "DELETE FROM postings",
+        "DELETE FROM log WHERE id = 'e7'",
+        "UPDATE entries SET checksum = NULL",
+    ],
+)
+def test_a_repair_restores_what_follows_from_bodies(path: Path, statement: str) -> None:
+    """Columns, owners, terms and dependencies come back, and nothing is set aside."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        keep(store, "Derived.", id="derived", evidence=[{"kind": "entry", "ref": "e4"}])
+        before = store.list_entries(ADA)
+    edit(path, statement)
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert store.repair().file is None
+        assert store.check() == []
+        assert store.list_entries(ADA) == before
+        assert recall_ids(store, "tea number 7", limit=1) == ["e7"]
+        assert store.stats(ADA).unchecked == 0
+
+
 # Versions
 
 
@@ -148,6 +376,8 @@ def set_back(db: sqlite3.Connection) -> None:
     for table in ("entries", "tombstones", "documents"):
         db.execute(f"ALTER TABLE {table} DROP COLUMN user_id")
     db.execute("ALTER TABLE entries DROP COLUMN key")
+    for table in ("entries", "versions", "documents", "document_log"):
+        db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
     db.execute("ALTER TABLE receipts DROP COLUMN superseded")
     db.execute("ALTER TABLE leases DROP COLUMN ttl")
     db.execute("ALTER TABLE entries DROP COLUMN first")

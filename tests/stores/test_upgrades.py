@@ -120,9 +120,11 @@ def test_a_postgresql_schema_of_before_is_migrated(tmp_path: Path) -> None:
         fill_as_before(store)
         with store._db.write_transaction() as db:
             for table, columns in {
-                "entries": ("user_id", "key"),
+                "entries": ("user_id", "key", "checksum"),
+                "versions": ("checksum",),
                 "tombstones": ("user_id",),
-                "documents": ("user_id",),
+                "documents": ("user_id", "checksum"),
+                "document_log": ("checksum",),
                 "receipts": ("superseded",),
                 "leases": ("ttl",),
             }.items():
@@ -139,7 +141,8 @@ def test_a_postgresql_schema_of_before_is_migrated(tmp_path: Path) -> None:
 def without_last_field(raw: bytes) -> bytes:
     """A value of Redis as it was before its last field was added."""
     start = layout.STAMP_LENGTH
-    return raw[:start] + msgspec.msgpack.encode(msgspec.msgpack.decode(raw[start:])[:-1])
+    value = raw[start + 5 :] if raw[start : start + 1] == b"\xc1" else raw[start:]
+    return raw[:start] + msgspec.msgpack.encode(msgspec.msgpack.decode(value)[:-1])
 
 
 def without_users(raw: bytes) -> bytes:
@@ -162,7 +165,7 @@ OLD_VALUES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def test_a_redis_store_of_schema_1_is_read_as_it_is(tmp_path: Path) -> None:
-    """Opened for reading it stays of schema 1; opened for writing it becomes one of schema 2."""
+    """Opened for reading it stays of schema 1; opened for writing it becomes one of schema 3."""
     with a_store("redis", tmp_path) as store:
         fill_as_before(store)
         server, keys = store._server, store._transactions.keys("default")
@@ -177,7 +180,7 @@ def test_a_redis_store_of_schema_1_is_read_as_it_is(tmp_path: Path) -> None:
         assert store._server.execute("HGET", store._store_key, "schema") == b"1"
     with a_store("redis", tmp_path) as store:
         check_upgraded(store)
-        assert store._server.execute("HGET", store._store_key, "schema") == b"2"
+        assert store._server.execute("HGET", store._store_key, "schema") == b"3"
 
 
 def test_an_entry_without_user_and_key_is_encoded_as_before(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ async def _execute(runtime: Runtime, told: dict[str, Any]) -> Any:
             return await runtime.cast(id, Signal(type=told["type"], data=told["data"]))
         case {"ask": id}:
             answer: Any = await runtime.ask(id, Signal(type=told["type"], data=told["data"]), timeout=20)
-            return {"runtime": answer.data["runtime"], "seen": [*answer.data["state"].get("seen", ())]}
+            return answer.data["runtime"]
         case {"who": name}:
             found = await runtime.who_can(action=name, timeout=told.get("within", 1.0))
             return [[one.agent_id, one.runtime] for one in found]

@@ -16,7 +16,6 @@ from tests.support.rest import open_test_store, serve
 from omoide import Agent, AgentSpec, Evidence, Runtime, Scope, Session, forget, identity, memory
 from omoide.stores import AsyncStore
 from omoide.web import InspectorSessions
-from omoide.web.inspector import SESSION_COOKIE
 
 SHOTS = Path(__file__).parents[2] / ".cache" / "inspector"
 PAGES = ("memories", "graph", "session", "prompt", "timeline", "agents", "health")
@@ -46,7 +45,7 @@ class InspectedServer(NamedTuple):
     @property
     def entrance(self) -> str:
         """An address with which somebody can sign in."""
-        return f"{self.url}/inspect/enter?key={self.sessions.create_key()}"
+        return f"{self.url}/inspect/#key={self.sessions.create_key()}"
 
 
 @contextmanager
@@ -116,7 +115,8 @@ async def sign_in(browser: Browser, place: InspectedServer, **options: Any) -> A
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     await page.goto(place.entrance)
     await wait_until_ready(page, "memories")
-    assert [cookie["name"] for cookie in await context.cookies()] == [SESSION_COOKIE]
+    assert await context.cookies() == []
+    assert "key=" not in page.url
     yield page
     assert wrong == []
     await context.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,3 +138,36 @@ def serve(store: AsyncStore, **options: Any) -> Iterator[Service]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def start_server(
+    folder: Path, descriptors: int | None = None, guard: str | None = None
+) -> Iterator[tuple[str, int]]:
+    """The address of a server in a process of its own, and its id; it ends without a complaint.
+
+    It may have only so many file descriptors, and its store a guard against secrets.
+    """
+    command = [sys.executable, "-m", "omoide", "serve", "--port", "0"]
+    if descriptors is not None:
+        command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
+    store = f"sqlite:///{folder / 'memory.db'}{f'?guard={guard}' if guard else ''}"
+    settings = {"HOME": str(folder), "OMOIDE_STORE": store, "OMOIDE_EMBEDDER": "none"}
+    with (
+        (folder / "stderr.txt").open("w+") as errors,
+        subprocess.Popen(
+            command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line, (folder / "stderr.txt").read_text("utf-8")
+            yield line.split()[0], process.pid
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            errors.seek(0)
+            told = [line for line in errors.read().splitlines() if "query-stopped" not in line]
+            assert [line for line in told if "/v1/sparql: 504" not in line] == ["Ended."]
+        finally:
+            process.kill()

@@ -7,12 +7,9 @@ printed, and can be read in `.cache/memory.txt` afterwards.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -21,7 +18,7 @@ from typing import Any, NamedTuple
 import anyio
 import httpx2
 import pytest
-from tests.support.rest import bearer, open_test_store
+from tests.support.rest import bearer, open_test_store, start_server
 
 from omoide.service import auth
 
@@ -78,30 +75,6 @@ class Usage:
         answers = ", ".join(f"{count:,} × {what}" for what, count in sorted(self.answers.items()))
         head = "after      its own     resident"
         return "\n".join([f"{self._seconds:g} seconds: {answers}", head, *lines, ""])
-
-
-@contextmanager
-def start_server(folder: Path) -> Iterator[tuple[str, int]]:
-    """The address of a server in a process of its own, and its id; it ends without a complaint."""
-    command = [sys.executable, "-m", "omoide", "serve", "--port", "0"]
-    settings = {"HOME": str(folder), "OMOIDE_STORE": str(folder / "memory.db"), "OMOIDE_EMBEDDER": "none"}
-    with (
-        (folder / "stderr.txt").open("w+") as errors,
-        subprocess.Popen(
-            command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            assert line, (folder / "stderr.txt").read_text("utf-8")
-            yield line.split()[0], process.pid
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
-            errors.seek(0)
-            assert errors.read() == "Ended.\n"
-        finally:
-            process.kill()
 
 
 async def secrets(folder: Path) -> list[str]:

@@ -20,8 +20,7 @@ from tests.support.inspector import (
     sign_in,
     wait_until_ready,
 )
-
-from omoide.web.inspector import CSRF_HEADER
+from tests.support.rest import bearer
 
 ROOT = Path(__file__).parents[2]
 QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?message=what+about+carts"}
@@ -31,6 +30,13 @@ QUERIES = {"memories": "?query=checkout", "session": "?id=monday", "prompt": "?m
 def place(tmp_path: Path) -> Iterator[InspectedServer]:
     """A server with an inspector."""
     with serve_inspector(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InspectedServer]:
+    """Another one on the same host."""
+    with serve_inspector(tmp_path_factory.mktemp("other")) as found:
         yield found
 
 
@@ -179,26 +185,59 @@ async def test_the_keyboard_is_enough(place: InspectedServer, browser: Browser) 
 # Who may see it
 
 
+async def exchange(client: httpx2.AsyncClient, key: str) -> httpx2.Response:
+    """What the server gives for a key."""
+    return await client.post("/inspect/sign-in", json={"key": key})
+
+
 async def test_an_address_lets_in_one_person_once(place: InspectedServer, browser: Browser) -> None:
     """Whoever comes later with it sees nothing, and neither does who comes without."""
     address = place.entrance
     async with httpx2.AsyncClient(base_url=place.url) as client:
-        entered = await client.get(address)
-        again = await client.get(address)
-        cookie = entered.headers["set-cookie"]
-        assert (entered.status_code, again.status_code) == (303, 303)  # who is signed in goes on
-        assert "HttpOnly" in cookie
-        assert "samesite=strict" in cookie.lower()
-    async with httpx2.AsyncClient(base_url=place.url) as client:
-        late = await client.get(address)
-        assert (late.status_code, late.headers["content-type"]) == (403, "text/html; charset=utf-8")
+        entered = await exchange(client, address.partition("#key=")[2])
+        assert (entered.status_code, "set-cookie" in entered.headers) == (200, False)
+        assert (await exchange(client, address.partition("#key=")[2])).status_code == 401
         for path in ("/inspect/session", "/v1/entries", "/v1/agents"):
             assert (await client.get(path)).status_code == 401
+            signed_in = await client.get(path, headers=bearer(entered.json()["secret"]))
+            assert signed_in.status_code == 200
     context = await browser.new_context()
     page = await context.new_page()
     await page.goto(f"{place.url}/inspect/")
     await page.get_by_text("You are not signed in").wait_for()
+    await page.goto("about:blank")
+    await page.goto(address)
+    await page.get_by_text("this address was used before or is too old").wait_for()
     await context.close()
+
+
+async def test_two_servers_on_one_host_do_not_disturb_each_other(
+    place: InspectedServer, other: InspectedServer, browser: Browser
+) -> None:
+    """One browser is signed in to both, and neither server is shown the secret of the other."""
+    async with sign_in(browser, place) as page:
+        shown: list[tuple[str, str]] = []
+        page.on("request", lambda one: shown.append((one.url, one.headers.get("authorization", ""))))
+        await page.goto(other.entrance)
+        await wait_until_ready(page, "memories")
+        await page.goto(f"{place.url}/inspect/")
+        await wait_until_ready(page, "memories")
+    first, second = (
+        {secret for url, secret in shown if url.startswith(server.url) and secret}
+        for server in (place, other)
+    )
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+async def test_who_signs_out_has_to_sign_in_again(place: InspectedServer, browser: Browser) -> None:
+    """The server forgets the session, and the browser its secret."""
+    async with sign_in(browser, place) as page:
+        secret = await page.evaluate("localStorage.getItem('omoide-secret')")
+        await page.get_by_role("button", name="Sign out").click()
+        await page.get_by_text("You are not signed in").wait_for()
+        assert await page.evaluate("localStorage.length") == 0
+    assert place.sessions.api_token(secret) is None
 
 
 @pytest.mark.parametrize("path", ["/", "/inspect"])
@@ -210,25 +249,23 @@ def test_other_ways_lead_to_the_pages(place: InspectedServer, path: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    ("origin", "with_secret", "status"),
     [
-        ({}, 401),
-        ({CSRF_HEADER: "wrong"}, 401),
-        ({CSRF_HEADER: "right", "origin": "http://evil.example"}, 403),
-        ({CSRF_HEADER: "right", "origin": "http://127.0.0.1:1"}, 401),
-        ({CSRF_HEADER: "right"}, 200),
+        (None, False, 401),
+        ("http://127.0.0.1:1", False, 401),
+        ("http://evil.example", True, 403),
+        (None, True, 200),
     ],
-    ids=["no word", "another word", "another site", "another program on this machine", "our own page"],
+    ids=["a program", "a page of another program on this machine", "another site", "our own page"],
 )
 async def test_other_sites_cannot_change_anything(
-    place: InspectedServer, headers: dict[str, str], status: int
+    place: InspectedServer, origin: str | None, with_secret: bool, status: int
 ) -> None:
-    """What changes something needs a word that only our own pages can read."""
-    async with httpx2.AsyncClient(base_url=place.url, follow_redirects=True) as client:
-        await client.get(place.entrance)
-        word = (await client.get("/inspect/session")).json()["csrf"]
-        if headers.get(CSRF_HEADER) == "right":
-            headers = {**headers, CSRF_HEADER: word}
+    """What asks for anything shows a secret that only our own pages have; a browser sends none by itself."""
+    async with httpx2.AsyncClient(base_url=place.url) as client:
+        answer = await exchange(client, place.sessions.create_key())
+        headers = bearer(answer.json()["secret"]) if with_secret else {}
+        headers |= {} if origin is None else {"origin": origin}
         where = {"agent": "coder", "session": "monday", "project": "shop"}
         answer = await client.post("/v1/forget", params=where, json={"id": place.decision}, headers=headers)
     assert answer.status_code == status
@@ -272,12 +309,12 @@ def test_a_visit_ends_by_itself(place: InspectedServer, monkeypatch: pytest.Monk
     """And so does an address that nobody used."""
     sessions = place.sessions
     key = sessions.create_key()
-    cookie = sessions.sign_in(sessions.create_key())
-    assert sessions.get(cookie) is not None
+    secret = sessions.sign_in(sessions.create_key())
+    assert secret is not None
+    assert sessions.api_token(secret) is not None
     monkeypatch.setattr("omoide.clock.now", lambda: 10**13)
-    assert sessions.get(cookie) is None
+    assert sessions.api_token(secret) is None
     assert sessions.sign_in(key) is None
-    assert sessions.get(None) is None
 
 
 def test_every_page_is_documented() -> None:

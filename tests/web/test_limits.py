@@ -1,7 +1,9 @@
 """Size and time limits of requests."""
 
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -74,3 +76,33 @@ def test_uses_are_counted_for_each_token() -> None:
 def test_the_name_of_a_host_is_without_its_port(host: str, name: str) -> None:
     """A port is left out, and letters are small."""
     assert host_name(host) == name
+
+
+@pytest.mark.parametrize("path", ["/health", "/schema", "/v1/entries", "/v1/nothing", "/v1/entry?id=x", "/"])
+@pytest.mark.parametrize("host", ["localhost", "evil.example"])
+def test_every_answer_is_private(service: Service, path: str, host: str) -> None:
+    """No answer is stored by caches or taken for another type, errors included."""
+    for headers in ({}, bearer(service.secrets.all)):
+        answer = httpx2.get(f"{service.url}{path}", headers={"Host": host, **headers})
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_event_streams_are_limited_for_each_token(tmp_path: Path) -> None:
+    """One more is told when to come again, other tokens get theirs, and streams that end make room."""
+    with open_test_store(tmp_path) as store, serve(store) as server, ExitStack() as stack:
+        client = stack.enter_context(httpx2.Client(base_url=server.url, timeout=20))
+
+        def follow(secret: str) -> httpx2.Response:
+            return stack.enter_context(client.stream("GET", "/v1/events", headers=bearer(secret)))
+
+        streams = [follow(server.secrets.all) for _ in range(16)]
+        assert [stream.status_code for stream in streams] == [200] * 16
+        refused = follow(server.secrets.all)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert follow(server.secrets.read).status_code == 200
+        for stream in streams:
+            stream.close()
+        deadline = time.monotonic() + 10
+        while follow(server.secrets.all).status_code != 200:
+            assert time.monotonic() < deadline

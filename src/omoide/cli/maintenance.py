@@ -55,13 +55,20 @@ _EXTRAS = {
 }
 
 
-@command("doctor", "omoide doctor", "OMOIDE_STORE=agent.db omoide doctor --json")
-def doctor_command(ctx: CommandContext) -> int:
+@command("doctor", "omoide doctor", "OMOIDE_STORE=agent.db omoide doctor --json", "omoide doctor --repair")
+@click.option("--repair", is_flag=True, help="First repair the store, as far as it is damaged.")
+@click.option(
+    "--set-aside",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file for damaged rows; default: beside a SQLite file.",
+)
+def doctor_command(ctx: CommandContext, repair: bool, set_aside: Path | None) -> int:
     """Check the store, and tell where each setting comes from.
 
-    Ends with code 1 if there is a problem.
+    Ends with code 1 if there is a problem. `--repair` moves damaged rows to a file, keeps a file with damaged
+    pages beside the new one, and rebuilds index terms and dependencies of all other memories.
     """
-    findings = list(_findings(ctx))
+    findings = [*(_repair(ctx, set_aside) if repair else ()), *_findings(ctx)]
     settings_by_name = ctx.settings._asdict()
     settings_by_name["store"] = ctx.settings.store._replace(value=mask_url(ctx.settings.store.value or ""))
     settings = {
@@ -79,6 +86,27 @@ def doctor_command(ctx: CommandContext) -> int:
     checks = [{"name": check.name, "state": check.state, "detail": check.detail} for check in findings]
     ctx.print_result({"ok": ok, "settings": settings, "checks": checks}, show)
     return OK if ok else NOT_FOUND
+
+
+def _repair(ctx: CommandContext, set_aside: Path | None) -> Iterator[Finding]:
+    """Repair the store of the settings."""
+    from omoide.stores.sqlite.salvage import repair_file
+
+    file = store_file(ctx.settings.store.value or "")
+    result = repair_file(file) if file is not None and file.exists() else None
+    if result is None:
+        with ctx.open_store() as store:
+            if not hasattr(store.sync, "repair"):
+                problem = f"{mask_url(store.url)!r} cannot be repaired"
+                raise Invalid("store", problem, "name a SQLite file or a PostgreSQL database")
+            result = store.sync.repair(set_aside)
+    counts = [f"{result.entries} memories are sound", f"{result.corrected} corrected"]
+    counts += [f"{count} rows of {table} set aside" for table, count in result.set_aside.items()]
+    counts += [f"{count} rows of {table} lost" for table, count in result.lost.items()]
+    counts += [f"{result.links} links without an end deleted"] * bool(result.links)
+    counts += [f"{result.checked} rows got a checksum"] * bool(result.checked)
+    counts += [f"{result.without_vectors} without vectors: omoide reindex"] * bool(result.without_vectors)
+    yield Finding("repair", "note" if result.file else "ok", ", ".join(counts))
 
 
 def _findings(ctx: CommandContext) -> Iterator[Finding]:
@@ -132,12 +160,18 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
             counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
             text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
             yield Finding("entries", "ok", text)
+            if stats.unchecked:
+                text = f"{stats.unchecked} rows of an older version; omoide doctor --repair"
+                yield Finding("checksums", "note", text)
+            for name in getattr(store.sync, "set_aside_files", list)():
+                text = f"{name} has damaged rows or pages; delete it when you need none of them"
+                yield Finding("set aside", "note", text)
             problems = store.sync.check()
     except OmoideError as error:
         yield Finding("store", "problem", format_error(error))
         return
     for problem in problems:
-        yield Finding("integrity", "problem", f"{problem}; restore a backup, or report this")
+        yield Finding("integrity", "problem", f"{problem}; omoide doctor --repair, or restore a backup")
     if not problems:
         yield Finding("integrity", "ok", "everything agrees")
 

@@ -33,7 +33,7 @@ from omoide.cli.shell import (
     truncate,
 )
 from omoide.core.entry import MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
-from omoide.errors import Invalid, OmoideError
+from omoide.errors import Corrupted, Invalid, OmoideError
 from omoide.stores.records import Query, Version
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def erase_command(
         click.echo("Only the repository you are in is meant; --project '' means all projects.", err=True)
     unique = list(dict.fromkeys(ids))
     with ctx.open_store() as store:
-        entries = [store.sync.get(id, ctx.scope) for id in unique] or store.sync.list_entries(ctx.scope)
+        entries = _readable(store, unique, ctx) if unique else store.sync.list_entries(ctx.scope)
         if dry_run:
             answer = {"dry_run": True, "scope": ctx.scope, "entries": entries}
             ctx.print_result(answer, lambda: _print_entries(entries, ctx))
@@ -89,6 +89,17 @@ def erase_command(
         if receipts:
             click.echo(f"not erased: {', '.join(map(sanitize, unique[len(receipts) :]))}", err=True)
         raise failure
+
+
+def _readable(store: AsyncStore, wanted: Sequence[str], ctx: CommandContext) -> list[Entry]:
+    """Return memories by id; those that are damaged are only named, and can be erased all the same."""
+    entries = []
+    for id in wanted:
+        try:
+            entries.append(store.sync.get(id, ctx.scope))
+        except Corrupted:
+            click.echo(f"{sanitize(id)} is damaged and cannot be shown", err=True)
+    return entries
 
 
 @command("scrub", "omoide scrub")

@@ -179,8 +179,6 @@ def _has_password(url: str) -> bool:
     return mask_url(url) != url
 
 
-SHUTDOWN_TIMEOUT = 3
-"""Seconds that requests under way may take on shutdown."""
 CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
 """Command line that creates a token."""
 
@@ -202,8 +200,7 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
     unless there is a token.
     """
     try:
-        import uvicorn
-
+        from omoide.service.connections import Server, server_config
         from omoide.web import InspectorSessions, create_app
     except (MissingExtra, ModuleNotFoundError) as error:
         raise MissingExtra("serving", "server") from error
@@ -215,20 +212,12 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
         sessions = InspectorSessions(ctx.scope)
         rest = create_app(store, hosts=hosts, inspector_sessions=sessions)
         app, mcp = _mount_mcp(rest, store, ctx, address, hosts)
-        config = uvicorn.Config(
-            app,
-            http="h11",  # httptools keeps trailing spaces of header values
-            access_log=False,  # it would log queries, which may quote memories
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
-        )
         url = url_of(address, port)
         here = url_of("127.0.0.1", port) if is_wildcard(address) else url
-        inspector_url = f"{here}/inspect/enter?key={sessions.create_key()}"
+        inspector_url = f"{here}/inspect/#key={sessions.create_key()}"
         addresses = {"url": url, "inspect": inspector_url, "mcp": f"{url}{mcp}" if mcp else None}
         ctx.print_result(addresses, partial(_print_addresses, addresses))
-        _run_server(uvicorn.Server(config), listener)
+        _run_server(Server(server_config(app)), listener)
     click.echo("Ended.", err=True)
 
 

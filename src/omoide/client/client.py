@@ -56,7 +56,7 @@ def error_from_response(url: str, status: int, headers: Mapping[str, str], data:
         remedy = "check that the URL is that of an Omoide service"
         return ServiceFailed(url, f"answered {status} without saying why", remedy, status=status)
     detail = f"says: {problem.detail}"
-    if problem.type == "too-many-requests":
+    if problem.type in ("too-many-requests", "overloaded"):
         too_many = TooManyRequests(url, detail, "ask less often, or wait", status=status)
         too_many.retry_after = float(headers.get("retry-after", "1"))
         return too_many

@@ -2,6 +2,7 @@
 
 Both work page by page, so that memory use does not grow with the number of memories. A file appears under its
 name only when it is complete, and a page is returned only after the whole file was parsed and validated.
+Files are parsed in a process of their own (`sandbox`), which their content may end without harm.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tempfile import SpooledTemporaryFile, TemporaryDirectory
 from types import MappingProxyType
 from typing import IO, Any, cast
 
-from omoide.errors import Invalid, InvalidRDF, MissingExtra, WrongType
+from omoide.errors import Invalid, MissingExtra, WrongType
 
 try:
     from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, Store, Triple, parse, serialize
@@ -29,6 +30,7 @@ import msgspec
 from omoide.core.entry import Entry
 from omoide.graph import vocabulary
 from omoide.graph.parser import NO_DEFAULTS, ImportDefaults, MemoryBatch, parse_by_namespace
+from omoide.graph.sandbox import parse_in_process
 from omoide.graph.serializer import entries_to_nquads
 from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
 from omoide.stores import records
@@ -80,7 +82,7 @@ StrPath = str | os.PathLike[str]
 
 PAGE_SIZE = 500
 MAX_IN_MEMORY_BYTES = 16 << 20
-"""Size up to which a file is parsed in memory; a larger one is loaded into a triple store on disk."""
+"""Size of statements up to which they are kept in memory; more are loaded into a triple store on disk."""
 
 _EVIDENCE = f"<{vocabulary.EVIDENCE}"
 
@@ -108,7 +110,7 @@ def export(
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     kind = resolve_format(path, format)
     counted = _CountedPages(pages, kind, progress, total)
-    with _map_errors(str(path or "file"), "written"):
+    with map_file_errors(str(path or "file"), "written"):
         if path is None:
             with SpooledTemporaryFile(max_size=MAX_IN_MEMORY_BYTES) as whole:
                 _write(counted, cast("IO[bytes]", whole), kind)
@@ -137,7 +139,7 @@ def read_pages(
         defaults: values for what foreign triples do not state.
         progress: called after each page.
         page_size: memories per page.
-        max_in_memory: size in bytes up to which the file is parsed in memory.
+        max_in_memory: size in bytes up to which the statements of the file, as N-Quads, are kept in memory.
 
     Raises:
         InvalidRDF: the file cannot be parsed, or describes an invalid memory.
@@ -146,18 +148,15 @@ def read_pages(
     kind = resolve_format(path, format)
     spool = SpooledTemporaryFile(max_size=MAX_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by the returned pages
     try:
-        with _map_errors(str(path or "file"), "read"), _open_source(source, path) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            pages = (
-                _read_in_memory(file, kind, defaults, page_size)
-                if size <= max_in_memory
-                else _read_via_disk(file, kind, defaults, page_size)
-            )
+        with map_file_errors(str(path or "file"), "read"), _open_source(source, path) as file:
             total = 0
-            for page in pages:
-                total += len(page.entries)
-                _spool_page(page, cast("IO[bytes]", spool))
+            with parse_in_process(str(path or "file"), file, kind.rdf.media_type) as statements:
+                size = statements.seek(0, os.SEEK_END)
+                statements.seek(0)
+                read = _read_in_memory if size <= max_in_memory else _read_via_disk
+                for page in read(statements, defaults, page_size):
+                    total += len(page.entries)
+                    _spool_page(page, cast("IO[bytes]", spool))
     except BaseException:
         spool.close()
         raise
@@ -230,23 +229,9 @@ def _open_source(source: Any, path: Path | None) -> Iterator[IO[bytes]]:
         raise WrongType("source", "a path, bytes or a file opened for reading bytes", source)
 
 
-@contextmanager
-def _map_errors(name: str, action: str) -> Iterator[None]:
-    """Map errors of files and of the parser to those of Omoide."""
-    try:
-        with map_file_errors(name, action):
-            yield
-    except SyntaxError as error:
-        place = f"{name} line {error.lineno}" if error.lineno else name
-        raise InvalidRDF(
-            place, f"cannot be read ({error.msg})", "correct the file, or name its format"
-        ) from error
-
-
-def _read_in_memory(
-    file: IO[bytes], kind: FileFormat, defaults: ImportDefaults, page_size: int
-) -> Iterator[MemoryBatch]:
-    for batch in parse_by_namespace(parse(file.read(), kind.rdf), defaults).values():
+def _read_in_memory(statements: IO[bytes], defaults: ImportDefaults, page_size: int) -> Iterator[MemoryBatch]:
+    """Yield pages of N-Quads."""
+    for batch in parse_by_namespace(parse(statements.read(), RdfFormat.N_QUADS), defaults).values():
         links_by_source: dict[str, list[Link]] = {}
         for link in batch.links:
             links_by_source.setdefault(link.source, []).append(link)
@@ -259,18 +244,16 @@ def _read_in_memory(
             )
 
 
-def _read_via_disk(
-    file: IO[bytes], kind: FileFormat, defaults: ImportDefaults, page_size: int
-) -> Iterator[MemoryBatch]:
-    """Yield pages through a triple store on disk, which collects triples that lie apart in the file."""
+def _read_via_disk(statements: IO[bytes], defaults: ImportDefaults, page_size: int) -> Iterator[MemoryBatch]:
+    """Yield pages of N-Quads through a triple store on disk, which collects those that lie apart."""
     with TemporaryDirectory(prefix="omoide-") as folder:
-        yield from _read_from_store(Store(folder), file, kind, defaults, page_size)
+        yield from _read_from_store(Store(folder), statements, defaults, page_size)
 
 
 def _read_from_store(
-    store: Store, file: IO[bytes], kind: FileFormat, defaults: ImportDefaults, page_size: int
+    store: Store, statements: IO[bytes], defaults: ImportDefaults, page_size: int
 ) -> Iterator[MemoryBatch]:
-    store.bulk_load(file, kind.rdf)
+    store.bulk_load(statements, RdfFormat.N_QUADS)
 
     def is_memory(iri: str) -> bool:
         return _memory_class(store, NamedNode(iri)) is not None

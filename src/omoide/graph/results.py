@@ -359,9 +359,26 @@ def read_results(data: bytes, limit: int, hidden: frozenset[str] = frozenset()) 
     )
 
 
+MAX_NESTING = 100
+_NESTING_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|<<\(|\)>>', re.DOTALL)
+
+
+def check_nesting(data: bytes) -> None:
+    """Raise if terms of N-Triples or N-Quads are nested so deeply that a parser may overflow its stack."""
+    depth = 0
+    if data.count(b"<<(") <= MAX_NESTING:
+        return
+    for match in _NESTING_TOKEN.finditer(data):
+        token = match[0]
+        depth += (token == b"<<(") - (token == b")>>")
+        if depth > MAX_NESTING:
+            raise Invalid("results", f"nest terms more than {MAX_NESTING} deep", "nest less deeply")
+
+
 def read_triples(data: bytes, limit: int) -> Answer:
     """Parse N-Triples."""
     engine = load_oxigraph()
+    check_nesting(data)
     try:
         quads = engine.parse(data, format=engine.RdfFormat.N_TRIPLES)
         triples = tuple(

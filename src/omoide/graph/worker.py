@@ -1,12 +1,14 @@
-"""Worker process that answers one query.
+"""Worker process that answers one query, or parses one file.
 
 It is run as a script, by path: it imports nothing of Omoide, so it starts quickly and holds nothing but what
-it is sent. It reads one line of JSON and then N-Quads from standard input, and writes SPARQL JSON results or
-N-Triples. The exit status reports failures: `SYNTAX_ERROR` or `OUT_OF_MEMORY`.
+it is sent. It reads one line of JSON and then RDF from standard input. For a query, the RDF is N-Quads, and
+it writes SPARQL JSON results or N-Triples; for a file, it writes the statements as N-Quads. The exit status
+reports failures: `SYNTAX_ERROR`, `OUT_OF_MEMORY` or `OUTPUT_TOO_LARGE`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from itertools import islice
@@ -14,35 +16,65 @@ from typing import Any
 
 SYNTAX_ERROR = 64
 OUT_OF_MEMORY = 65
+OUTPUT_TOO_LARGE = 66
 
 _XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
 
 
 def main() -> int:
-    """Answer the query on standard input and return the exit status."""
+    """Do what the first line of standard input asks for and return the exit status."""
     request = json.loads(sys.stdin.buffer.readline())
     sys.path.append(request["packages"])
-    from pyoxigraph import NamedNode, RdfFormat, Store
+    import pyoxigraph  # noqa: F401 - loaded before memory is limited
 
-    _set_limits(request["memory"], request["seconds"])
+    _set_limits(request["memory"], request["seconds"], request.get("output"))
     try:
-        store = Store()
-        store.load(sys.stdin.buffer, format=RdfFormat.N_QUADS)
-        result: Any = store.query(
-            request["query"],
-            default_graph=[*map(NamedNode, request["default_graphs"])],
-            named_graphs=[*map(NamedNode, request["named_graphs"])],
-        )
-        _write(result, request["form"], request["limit"])
+        if "query" in request:
+            _answer(request)
+        else:
+            _parse(request["format"])
     except SyntaxError as error:
-        sys.stderr.write(str(error))
+        place = {"problem": error.msg, "line": error.lineno}
+        sys.stderr.write(str(error) if "query" in request else json.dumps(place))
         return SYNTAX_ERROR
     except MemoryError:
         return OUT_OF_MEMORY
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        return OUTPUT_TOO_LARGE
     return 0
 
 
-def _set_limits(memory: int, seconds: int) -> None:
+def _answer(request: dict[str, Any]) -> None:
+    """Answer a query over the N-Quads on standard input."""
+    from pyoxigraph import NamedNode, RdfFormat, Store
+
+    store = Store()
+    store.load(sys.stdin.buffer, format=RdfFormat.N_QUADS)
+    result: Any = store.query(
+        request["query"],
+        default_graph=[*map(NamedNode, request["default_graphs"])],
+        named_graphs=[*map(NamedNode, request["named_graphs"])],
+    )
+    _write(result, request["form"], request["limit"])
+
+
+def _parse(media_type: str) -> None:
+    """Write the statements on standard input as N-Quads, without those about statements.
+
+    What is written is flat: no term in it contains another one, so parsing it again needs no deep stack.
+    """
+    from pyoxigraph import RdfFormat, Triple, parse, serialize
+
+    format = RdfFormat.from_media_type(media_type)
+    quads = parse(sys.stdin.buffer, format=format)
+    flat = (quad for quad in quads if not isinstance(quad.object, Triple))
+    serialize(flat, sys.stdout.buffer, RdfFormat.N_QUADS)
+    sys.stdout.buffer.flush()
+
+
+def _set_limits(memory: int, seconds: int, output: int | None) -> None:
     """Let the operating system end this process if it exceeds its limits, even if the parent is gone."""
     try:
         import resource
@@ -51,6 +83,8 @@ def _set_limits(memory: int, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if output is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (output, output))
 
 
 def _write(result: Any, form: str, limit: int) -> None:

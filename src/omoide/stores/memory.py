@@ -64,6 +64,8 @@ _REINDEX_BATCH = 256
 class MemoryState:
     """A `StoreState` of dictionaries; copied before a write that may fail halfway, to roll it back."""
 
+    damaged_ids: ClassVar[tuple[str, ...]] = ()
+
     entries: dict[EntryKey, StoredEntry] = field(default_factory=dict)
     links: dict[LinkKey, Link] = field(default_factory=dict)
     tombstones: dict[EntryKey, list[tuple[Entry, Version]]] = field(default_factory=dict)

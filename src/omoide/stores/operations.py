@@ -393,6 +393,7 @@ def erase(
         unreachable=(
             *_remaining_copies(state, scope, [*was_out]),
             *semantics.remaining_transcripts(versions, documents),
+            *(f"damaged entry {damaged!r}" for damaged in state.damaged_ids),
             *unreachable,
         ),
     )

@@ -25,7 +25,7 @@ from omoide.retrieval import text
 from omoide.retrieval.queries import MAX_QUERY_LENGTH, ParsedQuery, SpeakerNames, parse_query
 from omoide.retrieval.text import TokenCounter
 from omoide.stores import semantics
-from omoide.stores.records import embed_texts, text_of
+from omoide.stores.records import REPAIR_REMEDY, embed_texts, text_of
 from omoide.stores.reranker import rerank
 from omoide.stores.semantics import StoreSettings
 
@@ -72,8 +72,8 @@ class Candidates(NamedTuple):
     """Mask of the pool rows that pass the filter; None for all."""
     write_order: Sequence[int]
     """Increasing number per row: of two equal scores the newer entry comes first."""
-    load_entries: Callable[[Sequence[int]], list[Entry]]
-    """Loads the entries of pool rows, in order."""
+    load_entries: Callable[[Sequence[int]], Sequence[Entry | None]]
+    """Loads the entries of pool rows, in order; None for a damaged one."""
     notices: tuple[str, ...] = ()
 
 
@@ -224,22 +224,25 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
     order, newer = relevance.arrange(
         query.query, pool, compared, scored.total[compared], likelihood, calibration
     )
-    chosen = order[:limit]
+    wanted = [*order[:limit], *(newer[at] for at in order[:limit] if at in newer)]
+    loaded = dict(zip(wanted, candidates.load_entries([compared[at] for at in wanted]), strict=True))
+    entries = {at: entry for at, entry in loaded.items() if entry is not None}
+    chosen = [at for at in order[:limit] if at in entries]
     rows = [compared[at] for at in chosen]
-    entries = candidates.load_entries([*rows, *(compared[newer[at]] for at in chosen if at in newer)])
-    newer_entries = dict(zip([at for at in chosen if at in newer], entries[len(rows) :], strict=True))
+    newer_entries = {at: entries[newer[at]] for at in chosen if newer.get(at) in entries}
+    notices = candidates.notices
+    if len(entries) < len(loaded):
+        notices = (*notices, f"{len(loaded) - len(entries)} damaged entries were left out: {REPAIR_REMEDY}")
     hits = [
         Hit(
-            entry=entry,
+            entry=entries[at],
             score=float(scored.total[row]),
             rank=rank,
-            why=_build_why(parts, entry, newer_entries.get(at)),
+            why=_build_why(parts, entries[at], newer_entries.get(at)),
             relevance=None if likelihood is None else round(float(likelihood[at]), 4),
             newer=newer_entries[at].id if at in newer_entries else None,
         )
-        for rank, (at, row, entry, parts) in enumerate(
-            zip(chosen, rows, entries, scored.explain_rows(rows), strict=False), 1
-        )
+        for rank, (at, row, parts) in enumerate(zip(chosen, rows, scored.explain_rows(rows), strict=True), 1)
     ]
     # Words alone cannot tell a paraphrase from another subject: there a shared word or time decides.
     if likelihood is None or not len(pool.vectors):
@@ -248,7 +251,7 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
         )
     else:
         weak = bool(rows) and all((hit.relevance or 0.0) < DEFAULT_MIN_RELEVANCE for hit in hits)
-    return RankedHits(hits, weak, candidates.notices)
+    return RankedHits(hits, weak, notices)
 
 
 def _build_result(request: RecallRequest, ranked: RankedHits, settings: StoreSettings) -> RecallResult:

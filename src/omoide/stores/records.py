@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -46,7 +47,7 @@ from omoide.core.value import (
     shallow_copy,
 )
 from omoide.embedders import Embedder, Embedding
-from omoide.errors import EmbedderFailed, Invalid, WrongType
+from omoide.errors import Corrupted, EmbedderFailed, Invalid, OmoideError, WrongType
 from omoide.retrieval import text
 from omoide.retrieval.text import Features, extract_features
 
@@ -195,6 +196,10 @@ class Stats(Value, frozen=True, kw_only=True):
     by_type: MapField = EMPTY_MAP
     without_vectors: Count = 0
     embedder: str | None = None
+    unchecked: Count = 0
+    """Rows of the store that have no checksum yet: those that an older version wrote."""
+    set_aside: Count = 0
+    """Files with damaged rows that a repair set aside."""
     last_seq: Count = 0
     """Sequence number of the newest change in the namespace."""
     size_bytes: Count = 0
@@ -212,6 +217,27 @@ class ReindexResult(Value, frozen=True, kw_only=True):
     """Entries whose terms were those of another version."""
     given_vectors: Count = 0
     """Vectors that were supplied with entries; they are kept, also those of other embedders."""
+
+
+class RepairResult(Value, frozen=True, kw_only=True):
+    """What a repair found, restored and set aside."""
+
+    entries: Count = 0
+    """Entries that are sound now."""
+    corrected: Count = 0
+    """Those whose columns or terms were restored from their bodies."""
+    checked: Count = 0
+    """Rows of an older version that got a checksum."""
+    set_aside: MapField = EMPTY_MAP
+    """Number of damaged rows by table, that were moved to the file."""
+    lost: MapField = EMPTY_MAP
+    """Number of rows by table that could not be read at all, as far as it is known."""
+    links: Count = 0
+    """Links that were deleted, because an end is gone."""
+    without_vectors: Count = 0
+    """Entries that a reindex has to embed."""
+    file: str | None = None
+    """The file with the damaged rows; None if there are none."""
 
 
 class Access(Value, frozen=True, kw_only=True):
@@ -266,6 +292,24 @@ class Lease(Value, frozen=True, kw_only=True):
     token: Count
     ttl: Count = MAX_TTL_MS
     """Its length in milliseconds; others believe in it for no longer after they first saw it."""
+
+
+def checksum(columns: Sequence[Any], body: bytes) -> int:
+    """Return the checksum of a stored value and of the columns beside it; it finds damage, not forgery."""
+    return crc32(body, crc32(_encode(columns)))
+
+
+DECODE_ERRORS = (
+    msgspec.MsgspecError, TypeError, ValueError, AttributeError, LookupError, OverflowError, OmoideError
+)  # fmt: skip
+"""What decoding damaged bytes may raise."""
+
+REPAIR_REMEDY = "run `omoide doctor --repair`, which sets it aside, or restore a backup"
+
+
+def damaged(store: str, kind: str, id: object) -> Corrupted:
+    """Return the error for a stored value that is damaged."""
+    return Corrupted(store, f"has a damaged {kind} {id!r}", REPAIR_REMEDY, id=str(id))
 
 
 def encode_cursor(*position: int) -> str:
@@ -341,6 +385,12 @@ def parse_model_key(key: str | bytes) -> tuple[str, int]:
     """Return the name and the dimension of a stored embedder."""
     name, dim, _ = (key.decode() if isinstance(key, bytes) else key).split("\x1f")
     return name, int(dim)
+
+
+def check_decoded(entry: Entry) -> None:
+    """Raise one of `DECODE_ERRORS` unless a decoded entry is valid, which `decode_entry` does not check."""
+    if Entry.new(codec.to_builtins(entry)) != entry:
+        raise ValueError(entry.id)
 
 
 class VectorSet(NamedTuple):

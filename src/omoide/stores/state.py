@@ -112,6 +112,10 @@ class StateReader(Protocol):
     Methods that take several entries or ids exist so that a remote state is read in few round trips.
     """
 
+    @property
+    def damaged_ids(self) -> Sequence[str]:
+        """The entries that a listing left out, because they are damaged."""
+
     def find(self, namespace: str, id: str) -> StoredEntry | None: ...
 
     def find_many(self, namespace: str, ids: Collection[str]) -> Mapping[str, StoredEntry]:

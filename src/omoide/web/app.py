@@ -96,6 +96,7 @@ def create_app(
         ],
         guards=[authorize],
         middleware=[HostMiddleware(hosts, body_timeout)],
+        before_send=[middleware.protect_response],
         exception_handlers={
             OmoideError: middleware.handle_library_error,
             HTTPException: middleware.handle_http_error,
@@ -109,6 +110,7 @@ def create_app(
             {
                 "store": store,
                 "rate_limiter": RateLimiter(requests_per_minute),
+                "slots": {kind: create() for kind, create in middleware.SLOTS.items()},
                 "graph": graph.open,
                 "poll_interval": poll_interval,
                 "inspector_sessions": inspector_sessions,

@@ -1,23 +1,24 @@
 """Serve the inspector: static pages that call the REST routes.
 
-`omoide serve` prints a URL with a key that signs in one browser, once. The session is a cookie with
-`SameSite=strict`, which other sites cannot send; requests that change something also need the CSRF token,
-which other sites cannot read.
+`omoide serve` prints a URL with a key that signs in one browser, once. The key is in the fragment of the
+URL, which browsers do not send; the page exchanges it for the secret of a session. The page keeps the secret
+in the storage of its origin (scheme, host and port) and shows it in the Authorization header of each request.
+So it reaches no other server, and no other page can use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hmac import compare_digest
+from hashlib import sha256
 from importlib.resources import files
 from secrets import token_urlsafe
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get
-from litestar.datastructures import Cookie, State
+from litestar import Response, get, post
+from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotAuthorizedException
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import PathParameter
 from litestar.response import Redirect
 
 from omoide import clock
@@ -25,10 +26,10 @@ from omoide.core.entry import MEMORY_TYPES, Scope
 from omoide.service.auth import ALL_NAMESPACES, RIGHTS, ApiToken
 from omoide.service.reasons import NEGATIVE_PART_DESCRIPTIONS, PART_DESCRIPTIONS
 from omoide.service.schemas import scope_fields
-from omoide.web.schemas import HTTPConnection, HTTPRequest
+from omoide.web.schemas import HTTPConnection, HTTPRequest, RequestBody, route
 
-SESSION_COOKIE = "omoide"
-CSRF_HEADER = "omoide-csrf"
+SECRET_PREFIX = "omi_"
+"""Start of a session's secret, by which it differs from that of a token."""
 HOME_PATH = "/inspect/"
 KEY_LIFETIME_MS = 10 * 60_000
 SESSION_LIFETIME_MS = 12 * 3_600_000
@@ -44,19 +45,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-INVALID_KEY_PAGE = (
-    b'<!doctype html><html lang="en"><title>Omoide</title><link rel="stylesheet" href="inspector.css">'
-    b"<main><h1>Omoide</h1><p>This address was used before, or is too old. "
-    b"Start <code>omoide serve</code> again, and open the one that it prints.</p></main></html>"
-)
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-
-
-class InspectorSession(msgspec.Struct, frozen=True):
-    """Signed-in browser."""
-
-    csrf: str
-    expires_at: int
 
 
 class InspectorSessions:
@@ -65,7 +54,7 @@ class InspectorSessions:
     def __init__(self, scope: Scope | None = None) -> None:
         self.scope = scope or Scope()
         self._keys: dict[str, int] = {}
-        self._sessions: dict[str, InspectorSession] = {}
+        self._sessions: dict[str, int] = {}
 
     def create_key(self) -> str:
         """Return a key that signs in once, within ten minutes."""
@@ -74,49 +63,55 @@ class InspectorSessions:
         return key
 
     def sign_in(self, key: str) -> str | None:
-        """Return the value of a new session cookie; None if the key is unknown, used or too old."""
+        """Return the secret of a new session; None if the key is unknown, used or too old."""
         expires_at = self._keys.pop(key, 0)
         if clock.now() >= expires_at:
             return None
-        cookie = token_urlsafe(32)
-        self._sessions[cookie] = InspectorSession(token_urlsafe(24), clock.now() + SESSION_LIFETIME_MS)
-        return cookie
+        secret = SECRET_PREFIX + token_urlsafe(32)
+        self._sessions[_digest(secret)] = clock.now() + SESSION_LIFETIME_MS
+        return secret
 
-    def get(self, cookie: str | None) -> InspectorSession | None:
-        """Return the session of a cookie; None if there is none or it has expired."""
-        session = self._sessions.get(cookie or "")
-        if session is None or clock.now() >= session.expires_at:
-            self._sessions.pop(cookie or "", None)
+    def sign_out(self, secret: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(secret), None)
+
+    def api_token(self, secret: str) -> ApiToken | None:
+        """Return a token with all rights for the secret of a session; None for others."""
+        digest = _digest(secret)
+        if clock.now() >= self._sessions.get(digest, 0):
+            self._sessions.pop(digest, None)
             return None
-        return session
-
-    def api_token(self, connection: HTTPConnection) -> ApiToken | None:
-        """Return a token with all rights for a signed-in browser; None for others.
-
-        A request that changes something must carry the CSRF token, and must not come from another origin.
-        """
-        session = self.get(connection.cookies.get(SESSION_COOKIE))
-        if session is None:
-            return None
-        if connection.scope.get("method") not in ("GET", "HEAD"):
-            csrf = connection.headers.get(CSRF_HEADER, "")
-            if not compare_digest(csrf.encode(), session.csrf.encode()) or _is_cross_origin(connection):
-                return None
         return ApiToken(
             id="inspector", name="inspector", rights=RIGHTS, namespaces=(ALL_NAMESPACES,), created_at=0
         )
 
 
-def _is_cross_origin(connection: HTTPConnection) -> bool:
-    """Return True if the Origin header names another site."""
-    origin = connection.headers.get("origin")
-    return origin is not None and origin.partition("://")[2] != connection.headers.get("host")
+def _digest(secret: str) -> str:
+    """Return a hash, so that the time of a lookup reveals nothing about the secret."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def bearer_secret(connection: HTTPConnection) -> str | None:
+    """Return the secret in the Authorization header; None if there is none."""
+    kind, _, secret = connection.headers.get("authorization", "").partition(" ")
+    return secret if kind.lower() == "bearer" else None
+
+
+class SignInBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Key of the printed URL."""
+
+    key: str
+
+
+class SignInResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Secret of a new session."""
+
+    secret: str
 
 
 class InspectorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Data that the pages need before their first request."""
 
-    csrf: str
     scope: dict[str, str | None]
     types: tuple[str, ...] = MEMORY_TYPES
     """All memory types."""
@@ -132,40 +127,32 @@ async def home() -> Redirect:
     return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
 
 
-@get("/inspect/enter", include_in_schema=False)
-async def sign_in(
-    request: HTTPRequest, state: State, key: Annotated[str, QueryParameter()] = ""
-) -> Response[Any]:
-    """Sign in with the key of the printed URL; a browser that is signed in already is redirected."""
-    if state.inspector_sessions.get(request.cookies.get(SESSION_COOKIE)) is not None:
-        return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
-    cookie = state.inspector_sessions.sign_in(key)
-    if cookie is None:
-        return Response(INVALID_KEY_PAGE, status_code=403, media_type="text/html", headers=HEADERS)
-    set_cookie = Cookie(
-        key=SESSION_COOKIE,
-        value=cookie,
-        path="/",
-        httponly=True,
-        samesite="strict",
-        max_age=SESSION_LIFETIME_MS // 1000,
-    )
-    return Redirect(HOME_PATH, status_code=303, cookies=[set_cookie], headers=HEADERS)
+@route(post, None, "/inspect/sign-in", status_code=200, include_in_schema=False)
+async def sign_in(state: State, payload: SignInBody) -> Response[SignInResponse]:
+    """Sign in with the key of the printed URL."""
+    secret = state.inspector_sessions.sign_in(payload.key)
+    if secret is None:
+        raise NotAuthorizedException("this address was used before or is too old; start omoide serve again")
+    return Response(SignInResponse(secret=secret), headers=HEADERS)
 
 
 @get("/inspect/session", include_in_schema=False)
 async def session_config(request: HTTPRequest, state: State) -> Response[InspectorConfig]:
     """Return the configuration of the pages for a signed-in browser."""
-    session = state.inspector_sessions.get(request.cookies.get(SESSION_COOKIE))
-    if session is None:
+    if state.inspector_sessions.api_token(bearer_secret(request) or "") is None:
         raise NotAuthorizedException("sign in with the address that omoide serve printed")
     config = InspectorConfig(
-        csrf=session.csrf,
         scope=scope_fields(state.inspector_sessions.scope),
         words=PART_DESCRIPTIONS,
         less=NEGATIVE_PART_DESCRIPTIONS,
     )
     return Response(config, headers=HEADERS)
+
+
+@post("/inspect/sign-out", include_in_schema=False, status_code=204)
+async def sign_out(request: HTTPRequest, state: State) -> None:
+    """End the session whose secret the request shows."""
+    state.inspector_sessions.sign_out(bearer_secret(request) or "")
 
 
 @get(["/inspect/", "/inspect/{name:str}"], include_in_schema=False)
@@ -192,4 +179,4 @@ def _load_files() -> dict[str, bytes]:
 
 
 _FILES = _load_files()
-HANDLERS: list[Callable[..., Any]] = [home, sign_in, session_config, static_file]
+HANDLERS: list[Callable[..., Any]] = [home, sign_in, sign_out, session_config, static_file]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from functools import partial
 from time import monotonic
 from traceback import format_tb
 from typing import Any, TypeVar
@@ -28,16 +30,18 @@ from litestar.exceptions import (
 from litestar.handlers import BaseRouteHandler
 from litestar.middleware import ASGIMiddleware
 from litestar.serialization import default_serializer
-from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE
 from omoide.errors import Conflict, KeyReused, OmoideError, StoreFailed
 from omoide.service import auth
+from omoide.service.limits import RETRY_AFTER, Overloaded, Slots, mark_private
 from omoide.service.problems import Problem, error_line, to_problem, without_store_name
 from omoide.web.schemas import (
     RIGHT_KEY,
     ROUTE_INFO_KEY,
+    SLOTS_KEY,
     HTTPConnection,
     HTTPRequest,
     RouteInfo,
@@ -49,6 +53,16 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 MAX_TRACKED_TOKENS = 10_000
 """Number of tokens whose rate is tracked; the least recently used are dropped."""
+
+
+SLOTS = {
+    "requests": partial(Slots, "requests", 16, 64, patience=10.0),
+    "streams": partial(Slots, "event streams", 16, 64),
+    "processes": partial(Slots, "queries", 2, 4, patience=1.0),
+}
+"""Slots of a service by kind, for each token and in total."""
+_RESOURCES = "omoide.resources"
+"""Key in the ASGI scope: what a request holds until it ends."""
 
 
 class HostMiddleware(ASGIMiddleware):
@@ -82,7 +96,9 @@ class HostMiddleware(ASGIMiddleware):
                 return message
             raise HTTPException("the body did not come in time", status_code=408)
 
-        await next_app(scope, receive_in_time, send)
+        async with AsyncExitStack() as resources:
+            scope[_RESOURCES] = resources  # type: ignore[literal-required]
+            await next_app(scope, receive_in_time, send)
 
 
 def host_name(host: str) -> str:
@@ -152,6 +168,18 @@ async def authorize(connection: HTTPConnection, handler: BaseRouteHandler) -> No
     if wait_seconds:
         retry_after = str(int(wait_seconds) + 1)
         raise HTTPException("too many requests", status_code=429, headers={"Retry-After": retry_after})
+    slots: Slots = connection.app.state.slots[handler.opt[SLOTS_KEY]]
+    resources: AsyncExitStack = connection.scope[_RESOURCES]  # type: ignore[literal-required]
+    try:
+        await resources.enter_async_context(slots.hold(token.id))
+    except Overloaded as error:
+        headers = {"Retry-After": str(RETRY_AFTER)}
+        raise HTTPException(error.detail, status_code=error.status, headers=headers) from None
+
+
+async def protect_response(message: Message, scope: Scope) -> None:
+    """Mark a response as private, errors included."""
+    mark_private(message)  # type: ignore[arg-type]
 
 
 async def require_right(request: HTTPRequest, namespace: str) -> None:
@@ -168,13 +196,13 @@ async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> 
 
 
 async def _authenticate(connection: HTTPConnection) -> auth.ApiToken | None:
-    """Return the token of the Authorization header, or of an inspector session."""
-    authorization = connection.headers.get("authorization")
-    if authorization is None:
-        sessions = connection.app.state.inspector_sessions
-        return None if sessions is None else sessions.api_token(connection)
-    kind, _, secret = authorization.partition(" ")
-    return await auth.verify(connection.app.state.store, secret) if kind.lower() == "bearer" else None
+    """Return the token, or the one of the inspector session, whose secret a request shows."""
+    kind, _, secret = connection.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer":
+        return None
+    sessions = connection.app.state.inspector_sessions
+    token = None if sessions is None else sessions.api_token(secret)
+    return token or await auth.verify(connection.app.state.store, secret)
 
 
 log = logging.getLogger("omoide.web")
@@ -191,6 +219,7 @@ PROBLEM_TITLES = {
     415: ("wrong-media-type", "Wrong media type"),
     421: ("wrong-host", "Wrong host"),
     429: ("too-many-requests", "Too many requests"),
+    503: ("overloaded", "Overloaded"),
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
+from time import monotonic
 from typing import Annotated, Any
 
 import anyio
@@ -233,9 +234,11 @@ SESSION_HANDLERS = [sessions, transcript, context, promote, undo_promotion, pref
 
 
 EVENT_BATCH_SIZE = 200
+EVENT_SILENCE = 15.0
+"""Seconds after which a stream without changes sends a comment, which shows whether its client is there."""
 
 
-@read_route("/events")
+@read_route("/events", slots="streams")
 async def events(
     request: HTTPRequest,
     state: State,
@@ -261,10 +264,15 @@ async def _change_events(
 ) -> AsyncIterator[ServerSentEventMessage]:
     namespace = scope.namespace
     yield ServerSentEventMessage(comment="following", data=None)
+    sent_at = monotonic()
     while await is_authorized():
         changes = await store.changes(namespace, after=after, limit=EVENT_BATCH_SIZE)
+        if not changes and monotonic() - sent_at > EVENT_SILENCE:
+            yield ServerSentEventMessage(comment="waiting", data=None)
+            sent_at = monotonic()
         for change in await _changes_within(store, scope, changes, after):
             yield ServerSentEventMessage(id=str(change.seq), event=change.op, data=change.to_json().decode())
+            sent_at = monotonic()
         if changes:
             after = changes[-1].seq
         elif isinstance(store, SupportsWait):
@@ -334,7 +342,7 @@ async def prune(state: State, memory_scope: Scope, payload: schemas.PruneBody) -
     return await upkeep.prune(state.store, memory_scope, **payload.to_kwargs())
 
 
-@query_route("/sparql", 501, 504)
+@query_route("/sparql", 501, 504, slots="processes")
 async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody) -> Response[bytes]:
     """Run a read-only SPARQL query over the scope; a query that takes too long is stopped."""
     view = await state.graph()

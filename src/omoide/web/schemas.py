@@ -21,6 +21,8 @@ from omoide.core.entry import DEFAULT_NAMESPACE, MAX_KEY_LENGTH, MEMORY_TYPES, S
 
 RIGHT_KEY = "right"
 """Key in a handler's `opt`: the right it needs; None for a public route."""
+SLOTS_KEY = "slots"
+"""Key in a handler's `opt`: the kind of slots that a request holds while it runs."""
 ROUTE_INFO_KEY = "meaning"
 """Key in a handler's `opt`: its `RouteInfo`."""
 INJECTED_PARAMETERS = frozenset({"payload", "request", "return", "state", "memory_scope"})
@@ -110,6 +112,7 @@ def route(
     headers: tuple[str, ...] = (),
     required: tuple[str, ...] = (),
     scope: tuple[str, ...] = tuple(SCOPE_PARAMETERS),
+    slots: str = "requests",
     **options: Any,
 ) -> Callable[[Handler], Any]:
     """Return a decorator that registers a handler as a route.
@@ -126,6 +129,7 @@ def route(
         headers: request headers that the handler reads.
         required: scope parameters that are required.
         scope: scope parameters that narrow what the route is about; the others are refused.
+        slots: kind of slots that a request holds while it runs.
         options: further options of Litestar's decorator.
     """
 
@@ -153,7 +157,8 @@ def route(
         for name in hints.keys() - INJECTED_PARAMETERS:
             if get_origin(hints[name]) is not Annotated:
                 function.__annotations__[name] = Annotated[hints[name], QueryParameter()]
-        return method(path, opt={RIGHT_KEY: right, ROUTE_INFO_KEY: info}, **options)(function)
+        opt = {RIGHT_KEY: right, ROUTE_INFO_KEY: info, SLOTS_KEY: slots}
+        return method(path, opt=opt, **options)(function)
 
     return register
 

@@ -51,12 +51,14 @@ from omoide.core.value import check_instance
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
+from omoide.integrations.mcp.middleware import PrivateResponses, RequestLimits
 from omoide.integrations.mcp.schemas import input_schema, output_schema
 from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, set_scope_fields
 from omoide.longterm import queries
 from omoide.service import agents, auth
 from omoide.service.agents import AgentInfo
 from omoide.service.auth import bind, is_loopback, url_of
+from omoide.service.connections import Server, server_config
 from omoide.service.problems import Problem, error_line, to_problem
 from omoide.stores.protocols import SupportsQuery
 from omoide.stores.records import Query
@@ -403,7 +405,6 @@ def create_server(store: Any, scope: Scope, *, all_tools: bool = False, strict: 
 
 
 MCP_PATH = "/mcp"
-_SHUTDOWN_TIMEOUT = 3
 _EXIT_INTERRUPTED = 130
 """Exit code after an interrupt."""
 
@@ -445,10 +446,12 @@ def http_app(
         transport_security=transport_security(host, allowed_hosts),
         host=host,
     )
+    app.add_middleware(RequestLimits)
     if require_token or not is_loopback(host):
         add_token_middleware(
             app, StoreTokenVerifier(server.server_context.store, server.server_context.scope.namespace)
         )
+    app.add_middleware(PrivateResponses)
     return app
 
 
@@ -462,14 +465,8 @@ async def serve_http(
     on_ready: Callable[[str], object] = print,
 ) -> None:
     """Serve HTTP until SIGINT or SIGTERM; `on_ready` is called with the URL."""
-    config = uvicorn.Config(
-        http_app(server, host=host, require_token=require_token, allowed_hosts=allowed_hosts),
-        http="h11",  # httptools keeps trailing spaces of header values
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
-    )
+    app = http_app(server, host=host, require_token=require_token, allowed_hosts=allowed_hosts)
+    config = server_config(app, lifespan="on")
     with bind(host, port) as listener:
         url = f"{url_of(host, listener.getsockname()[1])}{MCP_PATH}"
         uvicorn_server = _UvicornServer(config, lambda: on_ready(url))
@@ -477,7 +474,7 @@ async def serve_http(
             await uvicorn_server.serve(sockets=[listener])
 
 
-class _UvicornServer(uvicorn.Server):
+class _UvicornServer(Server):
     """Reports when it is ready, and leaves signals to `_stop_signals`.
 
     Uvicorn's own handler would raise the signal again after the shutdown, and end the process with it.

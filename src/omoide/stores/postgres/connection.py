@@ -204,8 +204,9 @@ class _PostgresCursor(psycopg.Cursor[tuple[Any, ...]]):
 class PostgresSession:
     """A connection inside a transaction, as the statements see it."""
 
-    def __init__(self, connection: _PostgresConnection, schema: str, dialect: Dialect) -> None:
+    def __init__(self, connection: _PostgresConnection, name: str, schema: str, dialect: Dialect) -> None:
         self.connection = connection
+        self.name = name
         self.schema = schema
         self.dialect = dialect
         self.owners: dict[tuple[str, str], int] = {}
@@ -433,7 +434,7 @@ class PostgresConnections(ForkListener):
                 db = self._idle.pop()
                 db.dialect = self.dialect  # found out after the first connection was made
                 return db
-        return PostgresSession(self._connect(), self.schema, self.dialect)
+        return PostgresSession(self._connect(), self.name, self.schema, self.dialect)
 
     def _close_idle(self) -> bool:
         """Close all idle connections, which were probably lost together; return False if there were none."""

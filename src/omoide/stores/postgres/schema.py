@@ -141,6 +141,10 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE leases ADD COLUMN ttl BIGINT NOT NULL DEFAULT 600000;
+    ALTER TABLE entries ADD COLUMN checksum BIGINT;
+    ALTER TABLE versions ADD COLUMN checksum BIGINT;
+    ALTER TABLE documents ADD COLUMN checksum BIGINT;
+    ALTER TABLE document_log ADD COLUMN checksum BIGINT;
     """,
 )
 

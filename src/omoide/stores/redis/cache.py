@@ -18,7 +18,7 @@ from omoide import clock
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache
-from omoide.stores import semantics
+from omoide.stores import records, semantics
 from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, QueryEncoder, words_only
 from omoide.stores.records import parse_model_key
@@ -237,7 +237,10 @@ class RedisCandidateSource:
             cache.discard(id)
             if raw_row is None or raw is None:
                 continue
-            row = layout.decode_row(raw_row, id)
+            try:
+                row = layout.decode_row(raw_row, id)
+            except records.DECODE_ERRORS:  # a listing tells of it
+                continue
             entry = row.version.entry
             # One that is not live any more comes again with the next sync, among those that are gone.
             if entry is None or not scope.contains(entry):

@@ -4,8 +4,9 @@ Every key of a namespace has the namespace in braces as its hash tag, so that a 
 one slot and one script can change them. Keys of the store as a whole have a tag of their own.
 
 Schema 2 added `slots`, and a last field to tombstones, documents, their owners and receipts: the user, and
-what a write superseded. Values of schema 1 end before it, and are decoded without it. So are leases of either
-schema that end before their length.
+what a write superseded. Values of schema 1 end before it, and are decoded without it. Schema 3 put a checksum
+before entries, versions, documents and the items of their logs, and the length at the end of leases; older
+values have neither.
 
 Each value that several writers may change begins with a stamp of sixteen digits, a new one after every
 change, so that a script can compare it with what was read.
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
+from zlib import crc32
 
 import msgspec
 
@@ -178,6 +180,28 @@ pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
 
+_SEAL = b"\xc1"
+"""Begins a value with a checksum; neither MessagePack nor JSON begins with it, so older values differ."""
+
+
+def seal(name: bytes, value: bytes) -> bytes:
+    """Put a checksum of a value, and of the field that it is stored under, before it."""
+    return _SEAL + crc32(value, crc32(name)).to_bytes(4, "big") + value
+
+
+def unseal(name: bytes, raw: bytes) -> bytes:
+    """Return a value without its checksum; those of schemas 1 and 2 have none.
+
+    Raises:
+        ValueError: The value does not agree with its checksum.
+    """
+    if raw[:1] != _SEAL:
+        return raw
+    if crc32(raw[5:], crc32(name)).to_bytes(4, "big") != raw[1:5]:
+        raise ValueError("the checksum differs")
+    return raw[5:]
+
+
 def to_digits(number: int) -> bytes:
     """Format a number as a stamp."""
     return b"%016d" % number
@@ -197,7 +221,7 @@ class EntryRow(NamedTuple):
 
 def decode_row(raw: bytes, id: str) -> EntryRow:
     """Decode a value of `rows`."""
-    first, at, model, given, flips, body = _unpack(raw[3 * STAMP_LENGTH :])
+    first, at, model, given, flips, body = _unpack(unseal(id.encode(), raw[3 * STAMP_LENGTH :]))
     entry = decode_entry(body)
     return EntryRow(
         int(raw[STAMP_LENGTH : 2 * STAMP_LENGTH]),
@@ -215,7 +239,8 @@ def encode_row(
 ) -> bytes:  # fmt: skip
     """Encode a value of `rows`, without its three numbers."""
     assert last.entry is not None
-    return pack([first_rev, last.at, model, has_custom_vector, transitions, encode_entry(last.entry)])
+    fields = [first_rev, last.at, model, has_custom_vector, transitions, encode_entry(last.entry)]
+    return seal(last.id.encode(), pack(fields))
 
 
 def version_of(id: str, at: int, entry: Entry) -> Version:
@@ -225,14 +250,14 @@ def version_of(id: str, at: int, entry: Entry) -> Version:
 
 def decode_version(raw: bytes, id: str) -> Version:
     """Decode a value of `past`."""
-    at, body = _unpack(raw)
+    at, body = _unpack(unseal(id.encode(), raw))
     return version_of(id, at, decode_entry(body))
 
 
 def encode_version(old: Version) -> bytes:
     """Encode a value of `past`."""
     assert old.entry is not None
-    return pack([old.at, encode_entry(old.entry)])
+    return seal(old.id.encode(), pack([old.at, encode_entry(old.entry)]))
 
 
 def decode_index_data(raw: bytes | None) -> IndexData:
@@ -310,8 +335,8 @@ def encode_receipt(receipt: Receipt) -> list[bytes | int]:
 
 def decode_document(raw: bytes, key: DocumentKey) -> Document:
     """Decode a document without its log."""
-    agent, session, rev, at, body, *user = _unpack(raw[STAMP_LENGTH:])
     namespace, kind, id = key
+    agent, session, rev, at, body, *user = _unpack(unseal(join_ids(kind, id), raw[STAMP_LENGTH:]))
     return Document(
         kind=kind,
         id=id,
@@ -321,25 +346,21 @@ def decode_document(raw: bytes, key: DocumentKey) -> Document:
         session_id=session,
         rev=rev,
         updated_at=at,
-        body=decode_item(body),
+        body=codec.decode(body, codec.Frozen),
     )
 
 
 def encode_document(document: Document) -> list[bytes | int]:
     """Encode a document without its log."""
-    return [
-        COMMIT_TICK,
-        pack(
-            [
-                document.agent_id,
-                document.session_id,
-                document.rev,
-                document.updated_at,
-                codec.encode(document.body),
-                document.user_id,
-            ]
-        ),
+    fields = [
+        document.agent_id,
+        document.session_id,
+        document.rev,
+        document.updated_at,
+        codec.encode(document.body),
+        document.user_id,
     ]
+    return [COMMIT_TICK, seal(join_ids(document.kind, document.id), pack(fields))]
 
 
 def decode_owner(raw: bytes, namespace: str) -> Scope:
@@ -355,7 +376,12 @@ def encode_owner(document: Document) -> str:
 
 def decode_item(raw: bytes) -> Any:
     """Decode an item of the log of a document."""
-    return codec.decode(raw, codec.Frozen)
+    return codec.decode(unseal(b"", raw), codec.Frozen)
+
+
+def encode_item(item: Any) -> bytes:
+    """Encode an item of the log of a document."""
+    return seal(b"", codec.encode(item))
 
 
 def decode_lease(raw: bytes) -> Lease:

@@ -7,12 +7,15 @@ are answered from memory, so that an operation sees its own changes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial as partial_call
 from typing import Any, TypeVar
 
 from omoide import clock
 from omoide.core.entry import Entry, Scope, WriteRequest
-from omoide.stores import semantics
+from omoide.errors import Corrupted
+from omoide.stores import records, semantics
 from omoide.stores.records import Access, Document, IndexData, Lease, Link, Version
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, KeyArgument, RedisConnections
@@ -37,6 +40,8 @@ from omoide.stores.state import (
 )
 
 T = TypeVar("T")
+
+_log = logging.getLogger("omoide")
 
 UNASSIGNED = 1 << 60
 """Sequence numbers from here on are assigned by the commit: it adds what is above this to its last one."""
@@ -140,6 +145,8 @@ class RedisSnapshot:
         self.entries: dict[EntryKey, FetchedEntry] = {}
         self.absent: set[EntryKey] = set()
         self.removed: set[EntryKey] = set()
+        self.damaged_ids: list[str] = []
+        """Entries that were left out of a listing."""
         self.tombstones: dict[EntryKey, list[tuple[Entry, Version]]] = {}
         self.links: dict[LinkKey, Link] = {}
         self.removed_links: set[LinkKey] = set()
@@ -253,7 +260,11 @@ class RedisSnapshot:
         for id, raw in zip(decode_ids(ids), values, strict=True):
             key = (scope.namespace, id)
             if key not in self.entries and key not in self.removed and raw is not None:
-                self.entries[key] = FetchedEntry(layout.decode_row(raw, id), self)
+                try:
+                    self.entries[key] = self._decode_entry(raw, id)
+                except Corrupted as error:
+                    _log.warning("%s", error)
+                    self.damaged_ids.append(id)
         entries: list[StoredEntry] = [one for one in self.entries.values() if scope.contains(one.entry)]
         return sorted(entries, key=lambda stored: stored.number)
 
@@ -271,7 +282,12 @@ class RedisSnapshot:
             versions: dict[int, list[Version]] = {}
             for (one, _), raw in zip(wanted, (raw for values in replies for raw in values), strict=True):
                 if raw is not None:
-                    versions.setdefault(one.number, []).append(layout.decode_version(raw, one.entry.id))
+                    version = self._decode(
+                        "version of entry",
+                        one.entry.id,
+                        partial_call(layout.decode_version, raw, one.entry.id),
+                    )
+                    versions.setdefault(one.number, []).append(version)
             for one in group:
                 one.versions[:0] = versions.get(one.number, [])
         return entries
@@ -425,7 +441,10 @@ class RedisSnapshot:
 
     def find_document(self, key: DocumentKey) -> Document | None:
         raw = self._fetch_document_field("docs", key)
-        return None if raw is None else layout.decode_document(raw, key)
+        return None if raw is None else self._decode_document(raw, key)
+
+    def _decode_document(self, raw: bytes, key: DocumentKey) -> Document:
+        return self._decode(key[1], key[2], lambda: layout.decode_document(raw, key))
 
     def find_lease(self, key: DocumentKey) -> Lease | None:
         raw = self._fetch_document_field("leases", key)
@@ -440,7 +459,9 @@ class RedisSnapshot:
 
     def document_log(self, key: DocumentKey) -> tuple[Any, ...]:
         (items,) = self.fetch([["LRANGE", self.log_key(key), "0", "-1"]])
-        return tuple(layout.decode_item(raw) for raw in items)
+        return self._decode(
+            f"log of {key[1]}", key[2], lambda: tuple(layout.decode_item(raw) for raw in items)
+        )
 
     def log_key(self, key: DocumentKey) -> bytes:
         """Return the key of the list that is the log of a document."""
@@ -457,7 +478,10 @@ class RedisSnapshot:
             (values,) = self.fetch([["HMGET", keys("docs"), *(join_ids(kind, id) for id in ids)]])
             for id, raw in zip(ids, values, strict=True):
                 if raw is not None:
-                    yield layout.decode_document(raw, (namespace, kind, id))
+                    try:
+                        yield self._decode_document(raw, (namespace, kind, id))
+                    except Corrupted as error:
+                        _log.warning("%s", error)
             low = b"(" + ids[-1].encode()
 
     def document_owners(self, namespace: str) -> dict[DocumentKey, Scope]:
@@ -482,7 +506,20 @@ class RedisSnapshot:
             if raw is None:
                 self.absent.add(key)
             elif key not in self.entries:
-                self.entries[key] = FetchedEntry(layout.decode_row(raw, id), self)
+                self.entries[key] = self._decode_entry(raw, id)
+
+    def _decode_entry(self, raw: bytes, id: str) -> FetchedEntry:
+        row = self._decode("entry", id, lambda: layout.decode_row(raw, id))
+        return FetchedEntry(row, self)
+
+    def _decode(self, kind: str, id: str, decode: Callable[[], T]) -> T:
+        """Return a decoded value; raise `Corrupted` if it is damaged."""
+        try:
+            return decode()
+        except records.DECODE_ERRORS as error:
+            raise Corrupted(
+                self._server.name, f"has a damaged {kind} {id!r}", "restore a backup of the server", id=id
+            ) from error
 
     def _cache_index_data(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):

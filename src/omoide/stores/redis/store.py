@@ -67,8 +67,8 @@ T = TypeVar("T")
 OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname")
 """Options of a `redis://` URL beside the settings of all stores."""
 
-SCHEMA_VERSION = "2"
-"""2 added users and keys. A store of schema 1 can be read; opened for writing it becomes one of 2."""
+SCHEMA_VERSION = "3"
+"""2 added users and keys, 3 checksums. Older stores can be read; opened for writing they become one of 3."""
 
 _BOOLEANS = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 _PAGE_BATCH = 200

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from omoide.core import codec
 from omoide.core.entry import Entry, WriteRequest
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
 from omoide.stores import semantics
@@ -470,7 +469,7 @@ class RedisTransaction(RedisSnapshot):
         self._append_log(key, added)
 
     def _append_log(self, key: DocumentKey, added: Sequence[Any]) -> None:
-        for items in batches([codec.encode(item) for item in added]):
+        for items in batches([layout.encode_item(item) for item in added]):
             self.changes_in(key[0]).command("RPUSH", self.log_key(key), *items)
 
     def remove_document(self, key: DocumentKey) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import chain, combinations
 from math import log
 from threading import Lock, RLock
+from types import NoneType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -293,14 +294,15 @@ def _build_candidates(
     db = request.db
     attach_token_reader(db, scope_cache)
 
-    def load_entries(positions: Sequence[int]) -> list[Entry]:
+    def load_entries(positions: Sequence[int]) -> list[Entry | None]:
         numbers = [scope_cache.numbers[position] for position in positions]
-        bodies: dict[int, tuple[bytes, int]] = {}
+        found: dict[int, Entry] = {}
         for batch in rows.batches(numbers):
             marks = ",".join("?" * len(batch))
-            cursor = db.execute(f"SELECT no, body, live FROM entries WHERE no IN ({marks})", batch)
-            bodies.update((no, (body, live)) for no, body, live in cursor)
-        return [rows.entry_of(*bodies[number]) for number in numbers]
+            cursor = db.execute(f"SELECT no, {rows.ENTRY_COLUMNS} FROM entries WHERE no IN ({marks})", batch)
+            for no, *row in cursor:
+                found.update((no, entry) for entry in rows.decode_rows(db, [row], request.scope))
+        return [found.get(number) for number in numbers]
 
     return Candidates(
         scope_cache.pool,
@@ -337,12 +339,14 @@ def matching_numbers(db: Database, where: rows.WhereClause, filter: Filter, at: 
         parameters.append(msgspec.json.encode(tag))
     has_tags = bool(filter.tags or filter.tags_any)
     cursor = db.execute(
-        f"SELECT no{', body, live' if has_tags else ''} FROM entries WHERE {condition}", parameters
+        f"SELECT no{f', {rows.ENTRY_COLUMNS}' if has_tags else ''} FROM entries WHERE {condition}", parameters
     )
     if not has_tags:
         return np.array([no for (no,) in cursor], np.int64)
     passes = semantics.entry_predicate(filter, at)
-    return np.array([no for no, body, live in cursor if passes(rows.entry_of(body, live))], np.int64)
+    return np.array(
+        [no for no, *row in cursor for entry in rows.decode_rows(db, [row]) if passes(entry)], np.int64
+    )
 
 
 def attach_token_reader(db: Database, cache: ScopeCache) -> None:
@@ -428,8 +432,23 @@ def read_rows(
         found = db.execute(f"{_SELECT}{condition}", (slot, *parameters)).fetchall()
     else:
         found = [*_read_numbers(db, condition, parameters, slot, numbers)]
+    found = [row for row in found if _is_sound(row)]
     found.sort(key=_write_order_of)
     return found
+
+
+def _is_sound(row: CacheRow) -> bool:
+    """Return False for columns of a damaged row, which a pool could not compute with."""
+    no, features, time, _, _, _, _, confidence, importance, expires, pooled, written = row
+    return (
+        type(no) is type(time) is type(written) is int
+        and type(features) is bytes
+        and len(features) % 8 == 0 != len(features)
+        and type(confidence) is float
+        and type(importance) in (float, NoneType)
+        and type(expires) in (int, NoneType)
+        and type(pooled) in (bytes, NoneType)
+    )
 
 
 def _read_numbers(

@@ -65,6 +65,10 @@ class Database(Protocol):
     """Cache of owner numbers, which never change once committed."""
 
     @property
+    def name(self) -> str:
+        """Name of the database in error messages."""
+
+    @property
     def dialect(self) -> Dialect:
         """SQL dialect of the database."""
 

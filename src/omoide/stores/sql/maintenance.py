@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from omoide.core.entry import Scope
+from omoide.core.entry import Entry, Scope
 from omoide.embedders import Embedder
-from omoide.errors import StoreFailed
+from omoide.errors import Corrupted, StoreFailed
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
 from omoide.stores.records import ReindexResult, Stats
@@ -27,6 +27,7 @@ from omoide.stores.sql.writes import decode_terms
 
 _BATCH = 256
 _MAX_SEQ = (1 << 63) - 1
+_MAX_PROBLEMS = 20
 _DELETED_BATCH = 2_000  # vectors deleted in one transaction, so that neither others nor the log wait for it
 
 _CONSISTENCY_CHECKS = {
@@ -55,6 +56,9 @@ _CONSISTENCY_CHECKS = {
     "entries whose last change is not in the log": """
         SELECT count(*) FROM entries e WHERE NOT EXISTS
         (SELECT 1 FROM log l WHERE l.no = e.no AND l.id = e.id AND l.rev = e.rev)""",
+    "documents with gaps in their logs": """
+        SELECT count(*) FROM (SELECT 1 FROM document_log GROUP BY document
+        HAVING min(n) != 1 OR max(n) != count(*)) AS gaps""",
     "documents' entries without a document": """
         SELECT count(*) FROM document_log WHERE document NOT IN (SELECT no FROM documents)""",
 }
@@ -69,22 +73,75 @@ def check(db: Database) -> list[str]:
         count = db.execute(statement).fetchone()[0]
         if count:
             problems.append(f"{name}: {count}")
-    for no, owner, live, body, blob in db.execute("SELECT no, owner, live, body, features FROM entries"):
-        problems += _check_entry(db, no, owner, live, body, blob)
-        if len(problems) > 20:
+    for problem in _check_values(db):
+        problems.append(problem)
+        if len(problems) > _MAX_PROBLEMS:
             return problems
     return problems + rows.check_staleness(db)
 
 
-def _check_entry(db: Database, no: int, owner: int, live: int, body: bytes, blob: bytes) -> list[str]:
-    """Compare an entry with its index terms and dependencies."""
-    entry = records.decode_entry(body)
+def _check_values(db: Database) -> Iterator[str]:
+    """Yield what is wrong with single entries, versions and documents."""
+    for no, *row in db.execute(f"SELECT no, {rows.ENTRY_COLUMNS} FROM entries"):
+        try:
+            entry = rows.decode_row(db, row)
+        except Corrupted as error:
+            yield error.problem
+        else:
+            yield from _check_entry(db, no, entry)
+    for damaged in (*damaged_versions(db), *damaged_documents(db)):
+        yield damaged.problem
+
+
+def damaged_versions(db: Database) -> Iterator[Corrupted]:
+    """Yield the errors of the versions that are damaged."""
+    for *row, id in db.execute(
+        "SELECT v.no, v.rev, v.changed, v.body, v.checksum, e.id FROM versions v"
+        " JOIN entries e ON e.no = v.no"
+    ):
+        try:
+            rows.decode_version(db, id, row)
+        except Corrupted as error:
+            yield error
+
+
+def damaged_documents(db: Database) -> Iterator[Corrupted]:
+    """Yield the errors of the documents, and items of their logs, that are damaged."""
+    for row in db.execute(rows.SELECT_DOCUMENTS):
+        try:
+            rows.decode_document(db, row)
+        except Corrupted as error:
+            yield error
+    for *row, kind, id in db.execute(
+        "SELECT l.document, l.n, l.body, l.checksum, d.kind, d.id FROM document_log l"
+        " JOIN documents d ON d.no = l.document"
+    ):
+        try:
+            rows.decode_log_item(db, kind, id, row)
+        except Corrupted as error:
+            yield error
+
+
+def count_unchecked(db: Database) -> int:
+    """Return the number of rows that have no checksum yet."""
+    tables = ("entries", "versions", "documents", "document_log")
+    counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE checksum IS NULL)" for table in tables)
+    return int(db.execute(f"SELECT {counts}").fetchone()[0])
+
+
+def _check_entry(db: Database, no: int, entry: Entry) -> list[str]:
+    """Compare an entry with its columns, index terms and dependencies."""
+    columns = db.execute(f"SELECT {rows.ALL_COLUMNS} FROM entries WHERE no=?", (no,)).fetchone()
+    owner, at, seq, blob = (columns[position] for position in rows.UNDERIVED)
     problems = []
-    if records.features_of(entry).to_bytes() != blob:
+    if rows.owner_name(db, owner) != (entry.namespace, entry.agent_id):
+        problems.append(f"entry {entry.id!r}: its owner is another")
+    found = records.index_entry(entry)
+    if found.features != blob:
         problems.append(f"entry {entry.id!r}: its terms are not those of its text")
-    if semantics.is_superseded(live) != (entry.superseded_by is not None):
-        problems.append(f"entry {entry.id!r}: row and body disagree on whether it counts")
-    wanted = set() if semantics.is_superseded(live) else {*decode_terms(blob)}
+    elif rows.entry_columns(entry, owner, at, seq, found)[:-1] != tuple(columns[:-1]):
+        problems.append(f"entry {entry.id!r}: its columns differ from its body")
+    wanted = set() if entry.superseded_by is not None else {*found.terms}
     for term in wanted:
         row = db.execute(
             "SELECT 1 FROM postings WHERE owner=? AND term=? AND no=?", (owner, term, no)
@@ -145,6 +202,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
         by_type=by_type,
         without_vectors=without,
         embedder=None if model is None else model.name,
+        unchecked=count_unchecked(db),
         last_seq=rows.latest_change(db, scope.namespace)[1],
         size_bytes=size_bytes,
     )
@@ -264,7 +322,7 @@ class SQLReindex:
         self, entries: Sequence[tuple[int, bytes, str]], without_vectors: Collection[int]
     ) -> list[_IndexedRow]:
         """Compute the terms of entries, and the vectors of those that lack them."""
-        decoded = [records.decode_entry(body) for _, body, _ in entries]
+        decoded = [self._decode(no, body) for no, body, _ in entries]
         lacking = [entry for entry, row in zip(decoded, entries, strict=True) if row[0] in without_vectors]
         embedded = iter(records.index_entries(lacking, self._embedder))
         return [
@@ -273,6 +331,12 @@ class SQLReindex:
             )
             for entry, (no, body, namespace) in zip(decoded, entries, strict=True)
         ]
+
+    def _decode(self, no: int, body: bytes) -> Entry:
+        try:
+            return records.decode_entry(body)
+        except records.DECODE_ERRORS as error:
+            raise records.damaged(self._connections.name, "entry in row", no) from error
 
     def _check_space(self, first: Sequence[_IndexedRow]) -> bool:
         """Raise `DiskFull` if vectors as large as the first ones do not fit; return True if they do."""

@@ -17,7 +17,7 @@ import msgspec
 
 from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Scope
 from omoide.core.value import set_field, shallow_copy
-from omoide.errors import Erased
+from omoide.errors import Corrupted, Erased, NotFound
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
 from omoide.stores.semantics import StaleTransition
@@ -122,19 +122,19 @@ def _changed_entries(
     found: dict[str, tuple[Entry, int]] = {}
     for batch in rows.batches(item.no for item in logged.values()):
         marks = ",".join("?" * len(batch))
-        for id, body, live, first in db.execute(
-            f"SELECT id, body, live, first FROM entries WHERE no IN ({marks}) AND namespace = ?",
+        for first, *row in db.execute(
+            f"SELECT first, {rows.ENTRY_COLUMNS} FROM entries WHERE no IN ({marks}) AND namespace = ?",
             (*batch, namespace),
         ):
-            if id in logged:  # numbers are used again
-                found[id] = rows.entry_of(body, live), first
+            for entry in rows.decode_rows(db, [row]):
+                if entry.id in logged:  # numbers are used again
+                    found[entry.id] = entry, first
     for id in logged.keys() - found.keys():  # erased, and perhaps written anew since: under another number
-        row = db.execute(
-            "SELECT no, body, live, first FROM entries WHERE namespace = ? AND id = ?", (namespace, id)
-        ).fetchone()
-        if row is not None:
-            logged[id].no = row[0]
-            found[id] = rows.entry_of(row[1], row[2]), row[3]
+        stored = rows.find_sound(db, namespace, id)
+        if stored is not None:
+            logged[id].no, entry = stored
+            (first,) = db.execute("SELECT first FROM entries WHERE no = ?", (stored[0],)).fetchone()
+            found[id] = entry, first
     return {id: found[id] for id in logged if id in found}
 
 
@@ -226,7 +226,8 @@ _MAX_INT64 = (1 << 63) - 1
 _MAX_BATCH = 4_096
 _ALL_TYPES = (ROOT_TYPE, *MEMORY_TYPES)
 
-OrderedRow = tuple[int, int, bytes, int]
+OrderedRow = tuple[Any, ...]
+"""Time and number of an entry, and its columns."""
 
 
 def query(db: Database, request: Query) -> Page:
@@ -240,15 +241,19 @@ def query(db: Database, request: Query) -> Page:
     passes = semantics.entry_predicate(filter, request.at) if rest else None
     found: list[Entry] = []
     last = position
-    for time, no, body, live in _newest(db, request, position):
+    for row in _newest(db, request, position):
         if passes is None and len(found) == request.limit:
             return Page(entries=tuple(found), cursor=records.encode_cursor(*last))
-        entry = rows.entry_of(body, live)
+        try:
+            entry = rows.decode_row(db, row[2:], request.scope)
+        except Corrupted as error:
+            rows.log_damage(error)
+            continue
         if passes is None or passes(entry):
             if len(found) == request.limit:
                 return Page(entries=tuple(found), cursor=records.encode_cursor(*last))
             found.append(entry)
-            last = (time, no)
+            last = row[:2]
     return Page(entries=tuple(found))
 
 
@@ -310,8 +315,8 @@ def _scan_lateral(
     kinds = [*product(types, statuses)]
     each = _statement(f"{where[0]} AND type = kind AND live = life", request.filter.include_expired)
     statement = (
-        "SELECT n.time, n.no, n.body, n.live FROM unnest(CAST(? AS text[]), CAST(? AS smallint[]))"
-        f" AS kinds (kind, life) CROSS JOIN LATERAL ({each}) AS n ORDER BY n.time DESC, n.no DESC LIMIT ?"
+        "SELECT n.* FROM unnest(CAST(? AS text[]), CAST(? AS smallint[]))"
+        f" AS kinds (kind, life) CROSS JOIN LATERAL ({each}) AS n ORDER BY n.at DESC, n.no DESC LIMIT ?"
     )
     fixed = [[type_ for type_, _ in kinds], [life for _, life in kinds], *where[1]]
     return _scan_batches(db, request, statement, fixed, position, limits=2)
@@ -346,7 +351,7 @@ def _statement(condition: str, include_expired: bool) -> str:
     if not include_expired:
         condition += " AND (expires IS NULL OR expires > ?)"
     return (
-        f"SELECT time, no, body, live FROM entries WHERE {condition}"
+        f"SELECT time AS at, no, {rows.ENTRY_COLUMNS} FROM entries WHERE {condition}"
         " AND time >= ? AND time <= ? AND (time, no) < (?, ?) ORDER BY time DESC, no DESC LIMIT ?"
     )
 
@@ -367,10 +372,13 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
     """Return an entry, as it is or as it was at a time."""
     if as_of is None:
         return rows.get(db, id, scope)[1]
-    found = rows.find(db, scope.namespace, id)
-    if found is not None and scope.contains(found[1]):
+    try:
+        found = rows.get(db, id, scope)
+    except NotFound:
+        found = None
+    if found is not None:
         transitions = rows.stale_transitions(db, "= ?", [found[0]])
-        version = _version_at(db, found[0], as_of, transitions.get(found[0], ()))
+        version = _version_at(db, *found, as_of, transitions.get(found[0], ()))
         if version is not None:
             return version
     tombstones_found = tombstones(db, id, scope)
@@ -383,19 +391,20 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
     raise semantics.entry_not_found(id)
 
 
-def _version_at(db: Database, no: int, as_of: int, transitions: Sequence[StaleTransition]) -> Entry | None:
-    changed, body = db.execute("SELECT changed, body FROM entries WHERE no=?", (no,)).fetchone()
+def _version_at(
+    db: Database, no: int, entry: Entry, as_of: int, transitions: Sequence[StaleTransition]
+) -> Entry | None:
+    (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
     if changed > as_of:
         row = db.execute(
-            "SELECT body FROM versions WHERE no=? AND changed <= ? ORDER BY rev DESC LIMIT 1", (no, as_of)
+            f"{rows.SELECT_VERSIONS} WHERE no=? AND changed <= ? ORDER BY rev DESC LIMIT 1", (no, as_of)
         ).fetchone()
         if row is None:
             return None
-        body = row[0]
-    entry = records.decode_entry(body)
-    if transitions and semantics.was_stale_at(transitions, as_of):
-        return semantics.replace_unchecked(entry, stale=True)
-    return entry
+        entry = rows.decode_version(db, entry.id, row)
+    return semantics.replace_unchecked(
+        entry, stale=bool(transitions) and semantics.was_stale_at(transitions, as_of)
+    )
 
 
 def _query_as_of(db: Database, request: Query, as_of: int) -> Page:
@@ -404,12 +413,20 @@ def _query_as_of(db: Database, request: Query, as_of: int) -> Page:
     inside = rows.scope_condition(db, request.scope)
     if inside is None:
         return Page()
-    numbers = db.execute(f"SELECT no FROM entries WHERE {inside[0]}", inside[1]).fetchall()
+    found = db.execute(
+        f"SELECT no, {rows.ENTRY_COLUMNS} FROM entries WHERE {inside[0]}", inside[1]
+    ).fetchall()
     transitions = rows.stale_transitions(db, f"IN (SELECT no FROM entries WHERE {inside[0]})", inside[1])
     passes = semantics.entry_predicate(request.filter, as_of)
     matches = []
-    for (no,) in numbers:
-        entry = _version_at(db, no, as_of, transitions.get(no, ()))
+    for no, *row in found:
+        try:
+            entry = _version_at(
+                db, no, rows.decode_row(db, row, request.scope), as_of, transitions.get(no, ())
+            )
+        except Corrupted as error:
+            rows.log_damage(error)
+            continue
         if entry is not None and passes(entry):
             key = (semantics.time_of(entry), no)
             if key < position:
@@ -428,8 +445,10 @@ def list_entries(db: Database, scope: Scope) -> list[Entry]:
     inside = rows.scope_condition(db, scope)
     if inside is None:
         return []
-    cursor = db.execute(f"SELECT body, live FROM entries WHERE {inside[0]} ORDER BY written", inside[1])
-    return [rows.entry_of(body, live) for body, live in cursor]
+    cursor = db.execute(
+        f"SELECT {rows.ENTRY_COLUMNS} FROM entries WHERE {inside[0]} ORDER BY written", inside[1]
+    )
+    return [*rows.decode_rows(db, cursor, scope)]
 
 
 def history(db: Database, id: str, scope: Scope) -> list[Version]:
@@ -438,26 +457,27 @@ def history(db: Database, id: str, scope: Scope) -> list[Version]:
         Version(id=id, rev=tombstone.rev, at=tombstone.at, reason=tombstone.reason)
         for tombstone in tombstones(db, id, scope)
     ]
-    found = rows.find(db, scope.namespace, id)
-    if found is None or not scope.contains(found[1]):
+    try:
+        no, entry = rows.get(db, id, scope)
+    except NotFound:
         if not erased:
-            raise semantics.entry_not_found(id)
+            raise
         return erased
-    no, entry = found
-    old = db.execute("SELECT rev, changed, body FROM versions WHERE no=? ORDER BY rev", (no,)).fetchall()
+    old = db.execute(f"{rows.SELECT_VERSIONS} WHERE no=? ORDER BY rev", (no,)).fetchall()
     (changed,) = db.execute("SELECT changed FROM entries WHERE no=?", (no,)).fetchone()
     transitions = rows.stale_transitions(db, "= ?", [no]).get(no, ())
 
-    def version_entry(rev: int, body: bytes) -> Entry:
-        return semantics.replace_unchecked(
-            records.decode_entry(body), stale=semantics.was_stale_in_rev(transitions, rev)
-        )
-
-    return [
-        *erased,
-        *(Version(id=id, rev=rev, at=at, entry=version_entry(rev, body)) for rev, at, body in old),
-        Version(id=id, rev=entry.rev, at=changed, entry=entry),
-    ]
+    versions = []
+    for row in old:
+        try:
+            version = rows.decode_version(db, id, row)
+        except Corrupted as error:
+            rows.log_damage(error)
+            continue
+        stale = semantics.was_stale_in_rev(transitions, version.rev)
+        was = semantics.replace_unchecked(version, stale=stale)
+        versions.append(Version(id=id, rev=version.rev, at=row[2], entry=was))
+    return [*erased, *versions, Version(id=id, rev=entry.rev, at=changed, entry=entry)]
 
 
 def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:

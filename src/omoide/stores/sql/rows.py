@@ -8,18 +8,18 @@ with a log; its lease is claimed beside it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
-
-import msgspec
+from zlib import crc32
 
 from omoide import clock, ids
 from omoide.core import codec
 from omoide.core.entry import Entry, Filter, Scope
 from omoide.core.value import check_revision, set_field
 from omoide.embedders import Embedder
-from omoide.errors import IdTaken, NotFound, StoreFailed
+from omoide.errors import Corrupted, IdTaken, NotFound, StoreFailed
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, Document, IndexData, Lease
@@ -27,6 +27,8 @@ from omoide.stores.semantics import INVALIDATED_BY, LIVE, STALE, SUPERSEDED_AND_
 from omoide.stores.sql.database import SLOTS, AdvisoryLock, Database
 
 T = TypeVar("T")
+
+_log = logging.getLogger("omoide")
 
 WhereClause = tuple[str, list[Any]]
 """An SQL condition and its parameters."""
@@ -48,13 +50,20 @@ ANY_OWNER = "owner IN (SELECT no FROM owners WHERE namespace=?)"
 _INSERT_TOMBSTONE = """INSERT INTO tombstones
     (namespace, id, user_id, agent, session, project, rev, at, reason) VALUES (?,?,?,?,?,?,?,?,?)"""
 
-_INSERT = """INSERT INTO entries (namespace, id, user_id, key, owner, session, project, type, live, time,
-    expires, confidence, importance, thread, seq, role, speaker, rev, changed, written, twin, body, features)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
+ENTRY_COLUMNS = "id, body, live, changed, written, checksum"
+"""The columns from which `decode_row` makes an entry; all others follow from its body."""
+ALL_COLUMNS = """namespace, id, user_id, key, owner, session, project, type, live, time, expires, confidence,
+    importance, thread, seq, role, speaker, rev, changed, written, twin, body, features, checksum"""
+"""The columns that `entry_columns` returns."""
+UNDERIVED = (4, 18, 19, 22)
+"""Positions of those that an entry does not tell: owner, changed, written, features."""
+_INSERT = f"""INSERT INTO entries ({ALL_COLUMNS})
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no"""
 _UPDATE = """UPDATE entries SET namespace=?, id=?, user_id=?, key=?, owner=?, session=?, project=?, type=?,
     live=?, time=?, expires=?, confidence=?, importance=?, thread=?, seq=?, role=?, speaker=?, rev=?,
-    changed=?, written=?, twin=?, body=?, features=? WHERE no=?"""
-_FIND_SLOT = """SELECT no, body, live FROM entries WHERE owner=? AND key=? AND coalesce(user_id, '')=?
+    changed=?, written=?, twin=?, body=?, features=?, checksum=? WHERE no=?"""
+_FIND = f"SELECT no, {ENTRY_COLUMNS} FROM entries WHERE namespace=? AND id=?"
+_FIND_SLOT = f"""SELECT no, {ENTRY_COLUMNS} FROM entries WHERE owner=? AND key=? AND coalesce(user_id, '')=?
     AND coalesce(session, '')=? AND coalesce(project, '')=? AND key IS NOT NULL AND live IN (1, 2)"""
 """One probe of the unique index of slots, whose expressions and condition these are; no id is empty."""
 _PUT_VECTOR = """INSERT INTO vectors (key, pooled, given) VALUES (?,?,?)
@@ -98,6 +107,12 @@ def owner_of(db: Database, namespace: str, agent: str) -> int | None:
         if len(known) > _MAX_CACHED_OWNERS:
             known.clear()
     return no
+
+
+def owner_name(db: Database, owner: int) -> tuple[str, str] | None:
+    """Return the namespace and the agent of an owner number."""
+    row = db.execute("SELECT namespace, agent FROM owners WHERE no=?", (owner,)).fetchone()
+    return None if row is None else (row[0], row[1])
 
 
 def make_owner(db: Database, namespace: str, agent: str) -> int:
@@ -164,12 +179,13 @@ def entry_columns(entry: Entry, owner: int, at: int, seq: int, indexed: IndexDat
         if message is None
         else (message.thread, message.seq, message.role, message.speaker)
     )
+    scope = (entry.namespace, entry.id, entry.user_id, entry.key, owner, entry.session_id, entry.project_id)
+    type_, live, time = semantics.type_of(entry), semantics.status_of(entry), semantics.time_of(entry)
+    body = records.encode_entry(entry)
     return (
-        entry.namespace, entry.id, entry.user_id, entry.key, owner, entry.session_id, entry.project_id,
-        semantics.type_of(entry),
-        semantics.status_of(entry), semantics.time_of(entry), entry.expires_at, entry.confidence,
-        entry.importance, *message_columns, entry.rev, at, seq, semantics.content_key(entry),
-        records.encode_entry(entry), indexed.features,
+        *scope, type_, live, time, entry.expires_at, entry.confidence, entry.importance, *message_columns,
+        entry.rev, at, seq, semantics.content_key(entry), body, indexed.features,
+        crc32(body) + live + at + seq,
     )  # fmt: skip
 
 
@@ -221,13 +237,15 @@ def delete_vectors(db: Database, no: int, *, keep_given: bool = False) -> None:
     db.execute("DELETE FROM tokens WHERE key >= ? AND key < ?", between)
 
 
-def insert_tombstone(db: Database, like: Entry, id: str, rev: int, at: int, reason: str | None) -> None:
+def insert_tombstone(
+    db: Database, like: Entry | EntryKey, id: str, rev: int, at: int, reason: str | None
+) -> None:
     """Record an erased id with the owner of an entry, when and why."""
     owner = (like.user_id, like.agent_id, like.session_id, like.project_id)
     db.execute(_INSERT_TOMBSTONE, (like.namespace, id, *owner, rev, at, reason))
 
 
-def log_change(db: Database, entry: Entry, no: int, op: str, at: int) -> None:
+def log_change(db: Database, entry: Entry | EntryKey, no: int, op: str, at: int) -> None:
     """Append a change to the log."""
     db.execute(
         "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
@@ -253,11 +271,71 @@ def last_seq(db: Database) -> int:
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0])
 
 
-def entry_of(body: bytes, live: int) -> Entry:
-    """Return the entry of a row."""
-    entry = records.decode_entry(body)
+def decode_row(db: Database, row: Sequence[Any], scope: Scope | None = None) -> Entry:
+    """Return the entry of a row of `ENTRY_COLUMNS`; what an index or a column misplaced is not in `scope`.
+
+    The checksum is that of the body, plus status and times, so that one statement changes both.
+
+    Raises:
+        Corrupted: The row is damaged, or not in the scope.
+    """
+    id, body, live, changed, written, stored = row
+    try:
+        if stored is not None and crc32(body) + live + changed + written != stored:
+            raise records.damaged(db.name, "entry", id)
+        entry = records.decode_entry(body)
+        if stored is None and (
+            type(entry.content) is not str
+            or semantics.is_superseded(live) != (entry.superseded_by is not None)
+        ):
+            raise records.damaged(db.name, "entry", id)
+    except records.DECODE_ERRORS as error:
+        raise records.damaged(db.name, "entry", id) from error
+    if entry.id != id or (scope is not None and not scope.contains(entry)):
+        problem = f"has entry {entry.id!r} under the columns of another"
+        raise Corrupted(db.name, problem, records.REPAIR_REMEDY, id=entry.id)
     if live >= semantics.STALE:
         set_field(entry, "stale", True)
+    return entry
+
+
+def decode_rows(db: Database, found: Iterable[Sequence[Any]], scope: Scope | None = None) -> Iterator[Entry]:
+    """Yield the entries of rows; damaged ones are left out, and logged."""
+    for row in found:
+        try:
+            yield decode_row(db, row, scope)
+        except Corrupted as error:
+            log_damage(error)
+
+
+def log_damage(error: Corrupted) -> None:
+    """Log that a damaged value was left out."""
+    _log.warning("%s", error)
+
+
+SELECT_VERSIONS = "SELECT no, rev, changed, body, checksum FROM versions"
+
+
+def version_checksum(no: int, rev: int, changed: int, body: bytes) -> int:
+    """Return the checksum of an older version."""
+    return records.checksum((no, rev, changed), body)
+
+
+def decode_version(db: Database, id: str, row: Sequence[Any]) -> Entry:
+    """Return the entry of a row of `no, rev, changed, body, checksum` of `versions`.
+
+    Raises:
+        Corrupted: The row is damaged.
+    """
+    no, rev, changed, body, stored = row
+    try:
+        entry = records.decode_entry(body)
+        if stored is not None and version_checksum(no, rev, changed, body) != stored:
+            raise records.damaged(db.name, f"version {rev} of entry", id)
+        if (entry.id, entry.rev) != (id, rev):
+            raise records.damaged(db.name, f"version {rev} of entry", id)
+    except records.DECODE_ERRORS as error:
+        raise records.damaged(db.name, f"version {rev} of entry", id) from error
     return entry
 
 
@@ -268,10 +346,62 @@ def access_of(count: int, last: int) -> Access:
 
 def find(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
     """Return an entry and its number, or None."""
-    row = db.execute(
-        "SELECT no, body, live FROM entries WHERE namespace=? AND id=?", (namespace, id)
-    ).fetchone()
-    return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
+    row = db.execute(_FIND, (namespace, id)).fetchone()
+    if row is None:
+        return None
+    entry = decode_row(db, row[1:], Scope(namespace=namespace))
+    if entry.id != id:
+        raise records.damaged(db.name, "entry", id)
+    return int(row[0]), entry
+
+
+def find_sound(db: Database, namespace: str, id: str) -> tuple[int, Entry] | None:
+    """Return an entry and its number, or None; a damaged one is left out, and logged."""
+    try:
+        return find(db, namespace, id)
+    except Corrupted as error:
+        log_damage(error)
+    except UnicodeEncodeError:  # an id that is damaged itself names no entry
+        log_damage(records.damaged(db.name, "change of entry", id))
+    return None
+
+
+class EntryKey(NamedTuple):
+    """What the columns of an entry say, also where its body is damaged."""
+
+    no: int
+    namespace: str
+    id: str
+    user_id: str | None
+    agent_id: str
+    session_id: str | None
+    project_id: str | None
+    rev: int
+    live: int
+
+    def is_in(self, scope: Scope) -> bool:
+        """Return True if the entry is in a scope."""
+        own = (self.namespace, self.user_id, self.agent_id, self.session_id, self.project_id)
+        wanted = (scope.namespace, scope.user_id, scope.agent_id, scope.session_id, scope.project_id)
+        return all(one in (None, other) for one, other in zip(wanted, own, strict=True))
+
+
+_LOCATE = """SELECT e.no, e.namespace, e.id, e.user_id, o.agent, e.session, e.project, e.rev, e.live
+    FROM entries e LEFT JOIN owners o ON o.no = e.owner WHERE """
+
+
+def locate(db: Database, id: str, scope: Scope) -> EntryKey:
+    """Return the columns of an entry of the scope; raise `NotFound` otherwise."""
+    row = db.execute(f"{_LOCATE}e.namespace=? AND e.id=?", (scope.namespace, id)).fetchone()
+    key = None if row is None else EntryKey(*row)
+    if key is None or not key.is_in(scope):
+        raise semantics.entry_not_found(id)
+    return key
+
+
+def locate_number(db: Database, no: int) -> EntryKey:
+    """Return the columns of an entry."""
+    return EntryKey(*db.execute(f"{_LOCATE}e.no=?", (no,)).fetchone())
 
 
 def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:
@@ -282,12 +412,21 @@ def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:
     row = db.execute(
         _FIND_SLOT, (owner, entry.key, entry.user_id or "", entry.session_id or "", entry.project_id or "")
     ).fetchone()
-    return None if row is None else (int(row[0]), entry_of(row[1], row[2]))
+    if row is None:
+        return None
+    found = decode_row(db, row[1:])
+    if not found.shares_slot(entry):
+        raise records.damaged(db.name, "entry", found.id)
+    return int(row[0]), found
 
 
 def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
     """Return an entry of the scope and its number; raise `NotFound` otherwise."""
-    found = find(db, scope.namespace, id)
+    try:
+        found = find(db, scope.namespace, id)
+    except Corrupted:
+        locate(db, id, scope)  # in another scope it is not found, damaged or not
+        raise
     if found is None or not scope.contains(found[1]):
         raise semantics.entry_not_found(id)
     return found
@@ -517,7 +656,8 @@ class SQLDependencyIndex:
         """Store new statuses of entries that were read before, and log the transitions."""
         transitions = [(*self._rows[id], id, live) for id, live in changed.items()]
         self._db.executemany(
-            "UPDATE entries SET live=? WHERE no=?", sorted((live, no) for no, _, _, live in transitions)
+            "UPDATE entries SET checksum = checksum - live + ?, live=? WHERE no=?",
+            sorted((live, live, no) for no, _, _, live in transitions),
         )
         self._db.executemany(
             "INSERT INTO log (namespace, id, no, op, rev, at) VALUES (?,?,?,?,?,?)",
@@ -617,7 +757,7 @@ def migrate_staleness(db: Database, version: int) -> None:
         return
     entries = db.execute("SELECT no, body FROM entries WHERE no IN (SELECT no FROM supports)").fetchall()
     for no, body in entries:
-        with suppress(msgspec.DecodeError):  # damage is not found here
+        with suppress(*records.DECODE_ERRORS):  # damage is not found here
             update_premises(db, records.decode_entry(body), no)
     for (namespace,) in db.execute("SELECT DISTINCT namespace FROM owners").fetchall():
         ids = sorted(stale_ids(db, namespace))
@@ -633,23 +773,29 @@ def load_document(db: Database, kind: str, id: str, scope: Scope) -> Document | 
     row = _find_document(db, kind, id, scope)
     if row is None:
         return None
-    no, user, agent, session, rev = row
-    at, body = db.execute("SELECT at, body FROM documents WHERE no=?", (no,)).fetchone()
-    log = db.execute("SELECT body FROM document_log WHERE document=? ORDER BY n", (no,)).fetchall()
-    return _document(
-        kind, scope, (id, user, agent, session, rev, at, body), tuple(_decode_body(item) for (item,) in log)
-    )
+    body = db.execute(f"{SELECT_DOCUMENTS} WHERE no=?", (row[0],)).fetchone()
+    log = db.execute(
+        "SELECT document, n, body, checksum FROM document_log WHERE document=? ORDER BY n", (row[0],)
+    ).fetchall()
+    if [item[1] for item in log] != [*range(1, body[-1] + 1)]:  # read by another way than the number of them
+        raise records.damaged(db.name, f"log of {kind}", id)
+    return decode_document(db, body, tuple(decode_log_item(db, kind, id, item) for item in log))
 
 
 def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
     """List documents of a kind after an id, without their logs."""
     condition, parameters = document_condition(scope)
     cursor = db.execute(
-        f"SELECT id, user_id, agent, session, rev, at, body FROM documents WHERE {condition}"
-        " AND kind=? AND id > ? ORDER BY id LIMIT ?",
+        f"{SELECT_DOCUMENTS} WHERE {condition} AND kind=? AND id > ? ORDER BY id LIMIT ?",
         (*parameters, kind, after or "", limit),
     )
-    return [_document(kind, scope, row) for row in cursor]
+    documents = []
+    for row in cursor:
+        try:
+            documents.append(decode_document(db, row))
+        except Corrupted as error:
+            log_damage(error)
+    return documents
 
 
 def document_kinds(db: Database, namespace: str) -> list[str]:
@@ -658,24 +804,64 @@ def document_kinds(db: Database, namespace: str) -> list[str]:
     return [kind for (kind,) in cursor]
 
 
-def _document(
-    kind: str,
-    scope: Scope,
-    row: tuple[str, str | None, str | None, str | None, int, int, bytes],
-    log: tuple[Any, ...] = (),
-) -> Document:
-    id, user, agent, session, rev, at, body = row
-    return Document(
-        kind=kind,
-        id=id,
-        namespace=scope.namespace,
-        user_id=user,
-        agent_id=agent,
-        session_id=session,
-        rev=rev,
-        updated_at=at,
-        body=_decode_body(body),
-        log=log,
+DOCUMENT_COLUMNS = "namespace, kind, id, user_id, agent, session, rev, at, body, checksum"
+
+
+LOG_FACTOR = 7_919
+"""How much each item of its log adds to the checksum of a document; no damaged byte adds a multiple."""
+SELECT_DOCUMENTS = f"""SELECT {DOCUMENT_COLUMNS},
+    (SELECT coalesce(max(n), 0) FROM document_log WHERE document_log.document = documents.no)
+    FROM documents"""
+
+
+def document_checksum(owner: Sequence[Any], rev: int, at: int, body: bytes, items: int) -> int:
+    """Return the checksum of a document: of its owner and body, plus what each append changes."""
+    return records.checksum(owner, body) + rev + at + LOG_FACTOR * items
+
+
+def log_checksum(document: int, n: int, body: bytes) -> int:
+    """Return the checksum of an item of a document's log."""
+    return records.checksum((document, n), body)
+
+
+def decode_document(db: Database, row: Sequence[Any], log: tuple[Any, ...] = ()) -> Document:
+    """Return the document of a row of `SELECT_DOCUMENTS`; raise `Corrupted` if it is damaged."""
+    namespace, kind, id, user, agent, session, rev, at, body, stored, items = row
+    try:
+        if stored is not None and document_checksum(row[:6], rev, at, body, items) != stored:
+            raise records.damaged(db.name, kind, id)
+        return Document(
+            kind=kind,
+            id=id,
+            namespace=namespace,
+            user_id=user,
+            agent_id=agent,
+            session_id=session,
+            rev=rev,
+            updated_at=at,
+            body=codec.decode(body, codec.Frozen),
+            log=log,
+        )
+    except records.DECODE_ERRORS as error:
+        raise records.damaged(db.name, kind, id) from error
+
+
+def decode_log_item(db: Database, kind: str, id: str, row: Sequence[Any]) -> Any:
+    """Return an item of a document's log; raise `Corrupted` if it is damaged."""
+    document, n, body, stored = row
+    try:
+        if stored is not None and log_checksum(document, n, body) != stored:
+            raise records.damaged(db.name, f"log of {kind}", id)
+        return codec.decode(body, codec.Frozen)
+    except records.DECODE_ERRORS as error:
+        raise records.damaged(db.name, f"log of {kind}", id) from error
+
+
+def _insert_log(db: Database, document: int, first: int, items: Iterable[Any]) -> None:
+    bodies = ((n, codec.encode(item)) for n, item in enumerate(items, first))
+    db.executemany(
+        "INSERT INTO document_log (document, n, body, checksum) VALUES (?,?,?,?)",
+        [(document, n, body, log_checksum(document, n, body)) for n, body in bodies],
     )
 
 
@@ -688,30 +874,22 @@ def save_document(db: Database, document: Document, expected_rev: int | None, no
         raise IdTaken(document.id)
     check_revision(_document_name(document.kind, document.id), expected_rev, rev)
     body = codec.encode(document.body)
+    owner = (
+        document.namespace, document.kind, document.id,
+        document.user_id, document.agent_id, document.session_id,
+    )  # fmt: skip
+    checksum = document_checksum(owner, rev + 1, now, body, len(document.log))
+    values = (rev + 1, now, body, checksum)
     if row is None:
         ((no,),) = db.execute(
-            "INSERT INTO documents (namespace, kind, id, user_id, agent, session, rev, at, body)"
-            " VALUES (?,?,?,?,?,?,?,?,?) RETURNING no",
-            (
-                document.namespace,
-                document.kind,
-                document.id,
-                document.user_id,
-                document.agent_id,
-                document.session_id,
-                1,
-                now,
-                body,
-            ),
+            f"INSERT INTO documents ({DOCUMENT_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING no",
+            (*owner, *values),
         ).fetchall()
     else:
         no = row[0]
-        db.execute("UPDATE documents SET rev=?, at=?, body=? WHERE no=?", (rev + 1, now, body, no))
+        db.execute("UPDATE documents SET rev=?, at=?, body=?, checksum=? WHERE no=?", (*values, no))
         db.execute("DELETE FROM document_log WHERE document=?", (no,))
-    db.executemany(
-        "INSERT INTO document_log VALUES (?,?,?)",
-        [(no, n, codec.encode(item)) for n, item in enumerate(document.log, 1)],
-    )
+    _insert_log(db, no, 1, document.log)
     return document.replace(rev=rev + 1, updated_at=now)
 
 
@@ -733,11 +911,12 @@ def append_to_document(
     first = db.execute("SELECT coalesce(max(n), 0) + 1 FROM document_log WHERE document=?", (no,)).fetchone()[
         0
     ]
-    db.executemany(
-        "INSERT INTO document_log VALUES (?,?,?)",
-        [(no, first + index, codec.encode(item)) for index, item in enumerate(entries)],
+    added = [*entries]
+    _insert_log(db, no, first, added)
+    db.execute(
+        "UPDATE documents SET checksum = checksum - rev - at + ?, rev=?, at=? WHERE no=?",
+        (rev + 1 + now + LOG_FACTOR * len(added), rev + 1, now, no),
     )
-    db.execute("UPDATE documents SET rev=?, at=? WHERE no=?", (rev + 1, now, no))
     return rev + 1
 
 
@@ -790,10 +969,6 @@ def _find_document(db: Database, kind: str, id: str, scope: Scope) -> DocumentRo
         return None
     owner = zip((scope.user_id, scope.agent_id, scope.session_id), row[1:4], strict=True)
     return row if all(wanted in (None, own) for wanted, own in owner) else None
-
-
-def _decode_body(body: bytes) -> Any:
-    return codec.decode(body, codec.Frozen)
 
 
 def _document_name(kind: str, id: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from omoide.stores.records import (
     Page,
     Query,
     ReindexResult,
+    RepairResult,
     Stats,
     Version,
     check_arguments,
@@ -43,6 +45,7 @@ from omoide.stores.records import (
 from omoide.stores.reindex import ProgressCallback, bound_notice, outdated_notice
 from omoide.stores.semantics import StoreSettings
 from omoide.stores.sql import maintenance, queries, rows, writes
+from omoide.stores.sql import repair as repairing
 from omoide.stores.sql.database import AdvisoryLock, Database, SQLConnections
 from omoide.stores.sql.rows import VECTORS_LOCK, document_locks, entries_lock, namespace_locks
 
@@ -315,7 +318,8 @@ class SQLStore(ForkListener):
         """Return statistics of a scope."""
         check_arguments(scope=scope)
         with self._db.read_transaction() as db:
-            return maintenance.stats(db, scope, clock.now(), self._size_bytes(db))
+            found = maintenance.stats(db, scope, clock.now(), self._size_bytes(db))
+            return found.replace(set_aside=len(self._set_aside_files(db)))
 
     # Access figures: buffered, so that reading does not wait for writing
 
@@ -358,6 +362,8 @@ class SQLStore(ForkListener):
         locks = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
         with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
+            aside = [f"damaged rows set aside in {name}" for name in self._set_aside_files(db)]
+            receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
         self._access.discard({*receipt.ids})
         return self._scrub_files(receipt, thorough=False)
 
@@ -387,6 +393,31 @@ class SQLStore(ForkListener):
         """Return the inconsistencies of the store; empty if it is sound."""
         with self._db.read_transaction() as db:
             return maintenance.check(db)
+
+    def repair(self, path: Path | None = None) -> RepairResult:
+        """Set damaged rows aside in a file, and rebuild what is derived from the others.
+
+        Raises:
+            Invalid: There are damaged rows and no path for them.
+        """
+        with self._db.write_transaction(*self._repair_locks()) as db:
+            return repairing.repair(db, path)
+
+    def _repair_locks(self) -> list[AdvisoryLock]:
+        """Return the locks on all that a repair may change."""
+        with self._db.read_transaction() as db:
+            namespaces = maintenance.namespaces(db)
+        locks = [lock for namespace in namespaces for lock in namespace_locks(namespace)]
+        return [VECTORS_LOCK._replace(shared=False), *locks]
+
+    def set_aside_files(self) -> list[str]:
+        """Return the files with rows that a repair set aside, until they are deleted."""
+        with self._db.read_transaction() as db:
+            return self._set_aside_files(db)
+
+    def _set_aside_files(self, db: Database) -> list[str]:
+        """Return the files with rows that a repair set aside."""
+        return repairing.files(db)
 
     def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
         """Rebuild terms and vectors of all entries while the store is in use."""

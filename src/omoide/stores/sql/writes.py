@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import msgspec
-
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.core.value import check_revision
 from omoide.errors import KeyReused
@@ -79,7 +77,7 @@ def links(db: Database, id: str, scope: Scope, relation: str | None) -> list[Lin
     ).fetchall()
     visible = []
     for source, name, target, at in rows_found:
-        other = rows.find(db, scope.namespace, target if source == id else source)
+        other = rows.find_sound(db, scope.namespace, target if source == id else source)
         if relation in (None, name) and other is not None and scope.contains(other[1]):
             visible.append(Link(source=source, relation=name, target=target, created_at=at))
     return visible
@@ -324,20 +322,19 @@ def _stored_result(db: Database, request: WriteRequest, fingerprint: bytes, now:
         return None
     no, entry = stored
     if entry.rev != row[2]:
-        body = db.execute("SELECT body FROM versions WHERE no=? AND rev=?", (no, row[2])).fetchone()
-        if body is not None:
-            entry = semantics.replace_unchecked(records.decode_entry(body[0]), stale=entry.stale)
+        version = db.execute(f"{rows.SELECT_VERSIONS} WHERE no=? AND rev=?", (no, row[2])).fetchone()
+        if version is not None:
+            entry = semantics.replace_unchecked(rows.decode_version(db, entry.id, version), stale=entry.stale)
     return semantics.write_result(request, entry, row[3], row[4])
 
 
 def _find_duplicate(db: Database, new: Entry, now: int) -> Entry | None:
     """Return a live entry with the same scope, type and content, or None."""
     cursor = db.execute(
-        "SELECT body FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
+        f"SELECT {rows.ENTRY_COLUMNS} FROM entries WHERE twin=? AND namespace=? AND live=1 ORDER BY no",
         (semantics.content_key(new), new.namespace),
     )
-    for (body,) in cursor:
-        entry = records.decode_entry(body)
+    for entry in rows.decode_rows(db, cursor):
         if semantics.is_duplicate(entry, new, now):
             return entry
     return None
@@ -345,16 +342,21 @@ def _find_duplicate(db: Database, new: Entry, now: int) -> Entry | None:
 
 def archive_version(db: Database, no: int) -> None:
     """Copy the current version of an entry to its history, and remove its terms from the index."""
-    db.execute("INSERT INTO versions SELECT no, rev, changed, body FROM entries WHERE no=?", (no,))
-    owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
+    owner, live, blob, rev, changed, body = db.execute(
+        "SELECT owner, live, features, rev, changed, body FROM entries WHERE no=?", (no,)
+    ).fetchone()
+    db.execute(
+        "INSERT INTO versions (no, rev, changed, body, checksum) VALUES (?,?,?,?,?)",
+        (no, rev, changed, body, rows.version_checksum(no, rev, changed, body)),
+    )
     if not semantics.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
 
 
 def decode_terms(blob: bytes) -> list[int]:
-    """Return the indexed terms stored in a features column."""
+    """Return the indexed terms stored in a features column; a damaged one may have none."""
     numbers = array("q")
-    numbers.frombytes(blob)
+    numbers.frombytes(blob[: len(blob) // 8 * 8])
     return numbers.tolist()[1:]
 
 
@@ -436,7 +438,7 @@ def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now
     """Erase an entry, or everything in a scope."""
     documents: list[tuple[str, str]] = []
     if id is not None:
-        numbers = [rows.get(db, id, scope)[0]]
+        numbers = [rows.locate(db, id, scope).no]
     else:
         numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
@@ -472,7 +474,7 @@ def _versions(db: Database, numbers: Sequence[int]) -> Iterator[Entry]:
             (no, no),
         )
         for _, body in cursor:
-            with suppress(msgspec.DecodeError):  # a damaged old version does not stand in the way
+            with suppress(*records.DECODE_ERRORS):  # a damaged old version does not stand in the way
                 yield records.decode_entry(body)
 
 
@@ -512,11 +514,9 @@ class _ErasedEntry(NamedTuple):
 
 
 def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _ErasedEntry:
-    """Erase an entry and leave a tombstone."""
-    owner, live, blob, body = db.execute(
-        "SELECT owner, live, features, body FROM entries WHERE no=?", (no,)
-    ).fetchone()
-    entry = records.decode_entry(body)
+    """Erase an entry and leave a tombstone; its body is not read, which may be damaged."""
+    entry = rows.locate_number(db, no)
+    owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
     if not semantics.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
     rows.delete_vectors(db, no)
@@ -544,7 +544,7 @@ def _propagate_erasure(db: Database, namespace: str, erased: Sequence[_ErasedEnt
         {source_link for entry in erased for source_link in entry.sources if source_link[0] not in was_out}
     )
     for source in sorted({id for id, _ in sources}):
-        found = rows.find(db, namespace, source)
+        found = rows.find_sound(db, namespace, source)
         if found is not None:
             rows.log_change(db, found[1], found[0], "unlink", now)
     # Whatever was invalidated was out.

@@ -51,6 +51,9 @@ _DIALECT = Dialect(
     no_index_prefix="+",
 )
 
+DAMAGE = (sqlite3.Error, UnicodeError)
+"""What SQLite raises where a file is damaged; its message, or an id, may be damaged text."""
+
 _WRITE_ERRORS = {
     sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_IOERR_FSYNC,
@@ -148,6 +151,10 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE leases ADD COLUMN ttl INTEGER NOT NULL DEFAULT 600000;
+    ALTER TABLE entries ADD COLUMN checksum INTEGER;
+    ALTER TABLE versions ADD COLUMN checksum INTEGER;
+    ALTER TABLE documents ADD COLUMN checksum INTEGER;
+    ALTER TABLE document_log ADD COLUMN checksum INTEGER;
     """,
 )
 
@@ -189,12 +196,12 @@ def migrate(db: sqlite3.Connection, name: str) -> int:
     return old
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: Exception) -> bool:
     """Return True if another connection holds the file, so that a retry may help."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
-def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
+def map_error(error: Exception, name: str) -> StoreFailed:
     """Return our error for one of SQLite."""
     full, code = getattr(error, "sqlite_errorcode", 0) or 0, _code(error)
     if is_busy(error):
@@ -205,8 +212,8 @@ def map_error(error: sqlite3.Error, name: str) -> StoreFailed:
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return ReadOnly(name, f"cannot be written to ({error})", "check the permissions of file and folder")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return Corrupted(name, f"is damaged ({error})", "restore a backup; `omoide doctor` says more")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, UnicodeError):
+        return Corrupted(name, f"is damaged ({error})", "run `omoide doctor --repair`, or restore a backup")
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreFailed(name, f"cannot be opened ({error})", "check that its folder exists and is yours")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
@@ -219,12 +226,17 @@ def map_errors(name: str) -> Iterator[None]:
     """Map SQLite errors raised in the block to ours."""
     try:
         yield
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         raise map_error(error, name) from error
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def _decode_text(raw: bytes) -> str:
+    """Decode text also where it is damaged, so that only its own row cannot be read."""
+    return raw.decode("utf-8", "surrogateescape")
 
 
 class SQLiteConnection(sqlite3.Connection):
@@ -233,6 +245,8 @@ class SQLiteConnection(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.owners: dict[tuple[str, str], int] = {}
+        self.name = ""
+        self.text_factory = _decode_text
 
     @property
     def dialect(self) -> Dialect:
@@ -583,6 +597,7 @@ class SQLiteConnections(ForkListener):
                     raise
                 continue
             try:
+                db.name = self.name
                 self._configure(db, writer=writer)
                 self._open.add(db)
                 return db

@@ -19,7 +19,7 @@ from omoide.errors import Corrupted, DiskFull, Invalid, StoreFailed
 from omoide.ids import has_control_characters
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import URL_REMEDY, StoreURL, embedder_for, parse_url
-from omoide.stores.records import EraseReceipt, Finding
+from omoide.stores.records import EraseReceipt, Finding, RepairResult
 from omoide.stores.redaction import mask_url
 from omoide.stores.reindex import ProgressCallback
 from omoide.stores.semantics import StoreSettings
@@ -162,6 +162,21 @@ class SQLiteStore(SQLStore):
             errors = integrity_errors(db)
         return errors or super().check()
 
+    def repair(self, path: Path | None = None) -> RepairResult:
+        """Set damaged rows aside in a file, by default beside the store's, and rebuild what is derived."""
+        with self._db.read_transaction() as db:
+            errors = integrity_errors(db, limit=1)
+        if errors:
+            raise Corrupted(
+                self._db.name, f"has damaged pages ({errors[0]})",
+                "close it everywhere, and run `omoide doctor --repair`",
+            )  # fmt: skip
+        return super().repair(path or set_aside_path(self.path))
+
+    def _set_aside_files(self, db: Any) -> list[str]:
+        """Return the files that are still there."""
+        return [name for name in super()._set_aside_files(db) if Path(name).exists()]
+
     def backup(self, target: Path | str, progress: ProgressCallback | None = None) -> None:
         """Copy the store to another file while it is in use."""
         backup(self._db, Path(target), progress)
@@ -207,6 +222,11 @@ class SQLiteStore(SQLStore):
         (unused,) = db.execute("PRAGMA freelist_count").fetchone()
         (page,) = db.execute("PRAGMA page_size").fetchone()
         return shutil.disk_usage(self.path.parent).free + int(unused) * int(page)
+
+
+def set_aside_path(path: Path) -> Path:
+    """Return the file for damaged rows of a store."""
+    return path.with_name(f"{path.name}.damaged")
 
 
 OPTIONS: tuple[str, ...] = ()

@@ -1,5 +1,7 @@
 // How does the page ask the server?
 
+// The secret of the session is in the storage of this origin: unlike a cookie, it is sent nowhere by itself.
+const STORED = "omoide-secret";
 let session = null;
 
 export class Problem extends Error {
@@ -9,12 +11,38 @@ export class Problem extends Error {
     }
 }
 
+const shown = () => ({ authorization: `Bearer ${localStorage.getItem(STORED)}` });
+const configuration = () => fetch("session", { credentials: "omit", headers: shown() });
+
+async function signIn(key) {
+    const answer = await fetch("sign-in", {
+        method: "POST",
+        credentials: "omit",
+        body: JSON.stringify({ key }),
+        headers: { "content-type": "application/json" },
+    });
+    const body = await told(answer);
+    localStorage.setItem(STORED, body.secret);
+}
+
 export async function entered() {
-    const answer = await fetch("session", { credentials: "same-origin" });
-    if (!answer.ok)
+    const key = /^#key=(.+)$/.exec(location.hash);
+    if (key) history.replaceState(null, "", location.pathname);
+    let answer = localStorage.getItem(STORED) && (await configuration());
+    if (!answer?.ok && key) {
+        await signIn(key[1]);
+        answer = await configuration();
+    }
+    if (!answer?.ok)
         throw new Problem({ detail: "You are not signed in: open the address that omoide serve printed." });
     session = await answer.json();
     return session;
+}
+
+export async function signOut() {
+    await fetch("sign-out", { method: "POST", credentials: "omit", headers: shown() });
+    localStorage.removeItem(STORED);
+    location.reload();
 }
 
 export const types = () => session.types;
@@ -48,14 +76,14 @@ const agentPaths = ["agents", "identity", "spaces", "who-can"];
 const query = (path, more) => scope.query(agentPaths.includes(path) ? { ...more, ...ofAgents } : more);
 
 export const get = async (path, more = {}) =>
-    told(await fetch(`../v1/${path}?${query(path, more)}`, { credentials: "same-origin" }));
+    told(await fetch(`../v1/${path}?${query(path, more)}`, { credentials: "omit", headers: shown() }));
 
 export const post = async (path, body, more = {}) =>
     told(
         await fetch(`../v1/${path}?${query(path, more)}`, {
             method: "POST",
-            credentials: "same-origin",
+            credentials: "omit",
             body: JSON.stringify(body),
-            headers: { "content-type": "application/json", "omoide-csrf": session.csrf },
+            headers: { "content-type": "application/json", ...shown() },
         }),
     );

@@ -1,6 +1,6 @@
 // Which page is shown, and how does one get about?
 
-import { entered, get, scope } from "./api.js";
+import { entered, get, scope, signOut } from "./api.js";
 import { el, notice } from "./dom.js";
 import * as agents from "./agents.js";
 import * as graph from "./graph.js";
@@ -123,6 +123,9 @@ async function begin() {
         suggest().catch(() => {});
     });
     document.getElementById("help").addEventListener("click", help);
+    const out = document.getElementById("sign-out");
+    out.hidden = false;
+    out.addEventListener("click", signOut);
     addEventListener("hashchange", show);
     addEventListener("keydown", keys);
     await show();

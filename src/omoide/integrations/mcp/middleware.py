@@ -1,0 +1,132 @@
+"""Limit requests before the SDK sees them, and mark responses as private."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from omoide.service.limits import Overloaded, Slots, mark_private, refusal
+
+MAX_BODY_BYTES = 2 * 1024 * 1024
+BODY_TIMEOUT = 30.0
+CALLS_PER_CLIENT = 8
+TOTAL_CALLS = 32
+CALL_PATIENCE = 10.0
+"""Seconds that a call may wait for another one of its client."""
+
+
+class _Refused(Exception):
+    """A request is answered without the SDK."""
+
+    def __init__(self, status: int, type: str, detail: str) -> None:
+        super().__init__(detail)
+        self.response = (status, *refusal(status, type, detail))
+
+
+class RequestLimits:
+    """ASGI middleware that limits requests in size, time and number, and drops those of clients that left.
+
+    The SDK would log a traceback for each client that disconnects. It also answers GET with an event stream,
+    which never carries an event, because the server keeps no sessions.
+    """
+
+    def __init__(self, app: ASGIApp, body_timeout: float = BODY_TIMEOUT) -> None:
+        self._app = app
+        self._body_timeout = body_timeout
+        self._calls = Slots("calls", CALLS_PER_CLIENT, TOTAL_CALLS, CALL_PATIENCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if it is within the limits."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            if scope["method"] == "GET":
+                raise _Refused(405, "no-such-method", "there are no event streams here; use POST")
+            body = await self._read_body(receive)
+            if body is not None:
+                await self._call(scope, body, receive, send)
+        except Overloaded as error:
+            type = "too-many-requests" if error.status == 429 else "overloaded"
+            await _respond(send, error.status, *refusal(error.status, type, error.detail))
+        except _Refused as refused:
+            await _respond(send, *refused.response)
+
+    async def _call(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Pass a request on when it is its turn, unless the client disconnects before."""
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_body() -> Message:
+            if not unread:
+                await anyio.sleep_forever()  # a call that runs is finished, so that it leaves no half result
+            return unread.pop()
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        refused: Overloaded | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            await anyio.lowlevel.checkpoint()
+            try:
+                async with self._calls.hold(_client(scope)):
+                    with anyio.CancelScope(shield=True):
+                        await self._app(scope, receive_body, send)
+            except Overloaded as error:
+                refused = error  # raised below: a task group would wrap it
+            group.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
+
+    async def _read_body(self, receive: Receive) -> bytes | None:
+        """Return the body; None if the client disconnects."""
+        body = bytearray()
+        deadline = monotonic() + self._body_timeout
+        while True:
+            with anyio.move_on_after(deadline - monotonic()) as waiting:
+                message = await receive()
+            if waiting.cancelled_caught:
+                raise _Refused(408, "too-slow", "the body of the request did not come in time")
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                raise _Refused(413, "body-too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+class PrivateResponses:
+    """ASGI middleware that marks responses as private."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and mark its response."""
+
+        async def send_marked(message: Message) -> None:
+            mark_private(message)
+            await send(message)
+
+        await self._app(scope, receive, send_marked)
+
+
+def _client(scope: Scope) -> str:
+    """Return the token or the address of a client."""
+    user: Any = scope.get("user")
+    if isinstance(user, AuthenticatedUser):
+        return user.access_token.client_id
+    return scope["client"][0] if scope.get("client") else ""
+
+
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
