@@ -62,7 +62,7 @@ ORDER = (
     "similarity*change", "change*one", "score_lead", "similarity_lead", "closeness_lead", "logit_older",
     "logit_newer", "logit_least", "top_older", "top_newer", "place_older", "place_newer", "ahead", "ahead^2",
     "current", "similarity_lead*score_lead", "forward*score_lead", "shared*score_lead",
-    "closeness_lead*one", "closeness_lead*change",
+    "closeness_lead*one", "closeness_lead*change", "names_left", "names_left*score_lead",
 )  # fmt: skip
 
 RIDGE = 1e-3
@@ -275,7 +275,8 @@ def load_halves(index: Index) -> list[Half]:
         large = [one._replace(questions=one.questions[at::2]) for one in sets.load_facts(sets.FACT_COUNT)]
         pairs = [one for group in successions for one in group[at::2]]
         hits = [*collect_hits(index, [*own, *facts])]
-        halves.append(Half(own, [*facts, *large], pairs, hits))
+        code = [one._replace(questions=one.questions[at::2]) for one in sets.load_code()]
+        halves.append(Half(own, [*facts, *large, *code], pairs, hits))
     return halves
 
 

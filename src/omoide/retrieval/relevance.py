@@ -288,12 +288,11 @@ def arrange(
     newer = {} if query.expects_many else _find_outdated(pairs, time, calibration)
     spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
     size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
-    alike = _shares_names(query, pool, compared)
-    if not query.tense and not alike[0, :size].all():
+    if not query.tense and _names_left(query, pool, compared)[0, :size].any():
         size = 1
     direction = 1 if query.tense == "past" else -1
     order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
-    for older, newest in [*_find_values(pairs, time, calibration, alike), *newer.items()]:
+    for older, newest in [*_find_values(pairs, time, calibration), *newer.items()]:
         first, second = (older, newest) if query.tense == "past" else (newest, older)
         if order.index(first) > order.index(second):
             order.remove(first)
@@ -320,10 +319,10 @@ def _logits(relevance: Array) -> Array:
     return np.asarray(np.log(bounded / (1 - bounded)))
 
 
-def _shares_names(query: ParsedQuery, pool: CandidatePool, rows: Array) -> Array:
-    """Return [rows, rows]: whether the second has those of the query's names and rare words that the first has.
+def _names_left(query: ParsedQuery, pool: CandidatePool, rows: Array) -> Array:
+    """Return [rows, rows]: the number of the query's names and rare words that the first has and the second lacks.
 
-    Otherwise they speak of different things: of two functions, servers or people.
+    Where there are any, the two may speak of different things: of two functions, servers or people.
     """
     telling = [
         text.term_id(term)
@@ -331,7 +330,7 @@ def _shares_names(query: ParsedQuery, pool: CandidatePool, rows: Array) -> Array
         if term in query.name_terms or term_rarity_by_id(text.term_id(term)) >= RARE
     ]
     has_term = has_terms(pool, np.array(telling, np.int64), rows)
-    return np.asarray((has_term[None, :] | ~has_term[:, None]).all(axis=2))
+    return np.asarray((has_term[:, None] & ~has_term[None, :]).sum(axis=2))
 
 
 def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -> dict[int, int]:
@@ -341,14 +340,11 @@ def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -
     return dict(_likely_pairs(pairs, time, calibration.outdated, OUTDATED_FROM))  # the last of several counts
 
 
-def _find_values(
-    pairs: Pairs, time: Array, calibration: Calibration | None, shares_names: Array
-) -> list[tuple[int, int]]:
+def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> list[tuple[int, int]]:
     """Return the pairs of an older and a newer row that state values of one thing, the newest last."""
     if calibration is None or calibration.order is None:
         return []
-    found = _likely_pairs(pairs, time, calibration.order, ORDERED_FROM)
-    return [(older, newer) for older, newer in found if shares_names[older, newer]]
+    return _likely_pairs(pairs, time, calibration.order, ORDERED_FROM)
 
 
 def _likely_pairs(pairs: Pairs, time: Array, model: LogisticModel, floor: float) -> list[tuple[int, int]]:
@@ -390,6 +386,7 @@ def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array,
         "logit_older": likelihood[older],
         "logit_newer": likelihood[newer],
         "logit_least": np.minimum(likelihood[older], likelihood[newer]),
+        "names_left": np.minimum(_names_left(query, pool, rows)[older, newer], 2).astype(np.float64),
         "score_lead": _score_lead(scores)[older, newer],
         "top_older": scores[older] - scores.max(initial=-np.inf),
         "top_newer": scores[newer] - scores.max(initial=-np.inf),
