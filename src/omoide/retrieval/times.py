@@ -52,7 +52,7 @@ def _language(
     return _Language(frozenset(marks.split()), table, re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)"))
 
 
-def _inflected(stem: str) -> str:
+def _inflect(stem: str) -> str:
     return "|".join(f"{stem}{ending}" for ending in _GERMAN_ENDINGS)
 
 
@@ -83,16 +83,16 @@ _LANGUAGES = (
             "gestern morgen|gestern fruh|gestern vormittag": "yesterday morning", "am morgen": "morning",
             "nachmittag|am nachmittag": "afternoon", "abend|am abend": "evening",
             "nacht|in der nacht": "night",
-            _inflected("letzt"): "last", _inflected("vergangen"): "last", _inflected("vorig"): "last",
-            _inflected("dies"): "this", _inflected("nachst"): "next", _inflected("kommend"): "next",
+            _inflect("letzt"): "last", _inflect("vergangen"): "last", _inflect("vorig"): "last",
+            _inflect("dies"): "this", _inflect("nachst"): "next", _inflect("kommend"): "next",
             "woche|wochen": "week", "wochenende": "weekend", "tag|tage|tagen|tages": "day",
             "monat|monate|monaten|monats": "month", "jahr|jahre|jahren|jahres": "year", "quartal": "quarter",
             "stunde|stunden": "hour", "minuten": "minutes",
             "vor": "ago", "seit|ab": "since", "bis|bis zum": "until", "nach": "after", "im": "in",
             "zwischen": "between", "und": "and", "von|vom": "from", "der|dem|den": "the", "um": "at",
             "anfang": "early", "mitte": "mid", "ende": "late",
-            _inflected("erst"): "first", _inflected("zweit"): "second", _inflected("dritt"): "third",
-            _inflected("viert"): "fourth", "halfte": "half of",
+            _inflect("erst"): "first", _inflect("zweit"): "second", _inflect("dritt"): "third",
+            _inflect("viert"): "fourth", "halfte": "half of",
             "ein|einem|einer|eine|einen": "a", "zwei": "two", "drei": "three", "vier": "four", "funf": "five",
             "sechs": "six", "sieben": "seven", "acht": "eight", "neun": "nine", "zehn": "ten",
             "elf": "eleven",
@@ -512,10 +512,10 @@ def _in_years(groups: Groups, now: datetime, make: Callable[[int], Interval | No
         one = make(number)
         if one is not None:
             (past if one.start <= now.timestamp() * 1000 else coming).append(one)
-    return _ranked([*past, *coming[-1:]])
+    return _rank_alternatives([*past, *coming[-1:]])
 
 
-def _ranked(alternatives: Sequence[Interval]) -> list[Interval]:
+def _rank_alternatives(alternatives: Sequence[Interval]) -> list[Interval]:
     """Return alternatives, the first of which is the likeliest."""
     return [one._replace(weight=_OTHER_WEIGHT) if at else one for at, one in enumerate(alternatives)]
 
@@ -675,7 +675,7 @@ def _parse_weekday(groups: Groups, now: datetime) -> list[Interval]:
     today = _midnight(now)
     # The one before today, or else the coming one.
     back = (today.weekday() - WEEKDAYS.index(groups["weekday"] or "")) % 7 or 7
-    return _ranked([_days(today - back * _DAY, 1), _days(today + (7 - back) * _DAY, 1)])
+    return _rank_alternatives([_days(today - back * _DAY, 1), _days(today + (7 - back) * _DAY, 1)])
 
 
 def _parse_relative(groups: Groups, now: datetime) -> list[Interval]:
@@ -794,7 +794,7 @@ def _shift(intervals: list[Interval], shift: re.Match[str]) -> list[Interval]:
     if named := shift["named"] or ("weekend" if the_one and shift["unit"] == "weekend" else None):
         return [_named_near(one, named, earlier=earlier) for one in intervals]
     if shift["many"]:
-        return [_moved(one, shift, earlier=earlier) for one in intervals]
+        return [_shift_interval(one, shift, earlier=earlier) for one in intervals]
     # An open interval is a weak hint. Without a year, only the latest date counts.
     if earlier:
         until = shift["way"] in ("until", "by")
@@ -803,7 +803,7 @@ def _shift(intervals: list[Interval], shift: re.Match[str]) -> list[Interval]:
     return [Interval(start if since else end, _FOREVER, _OTHER_WEIGHT) for start, end, *_ in intervals[:1]]
 
 
-def _moved(one: Interval, shift: re.Match[str], *, earlier: bool) -> Interval:
+def _shift_interval(one: Interval, shift: re.Match[str], *, earlier: bool) -> Interval:
     """Return the interval that lies some units before or after another."""
     count, name = _parse_count(shift["count"]), shift["unit"]
     distance = int(count * _UNITS[name].total_seconds() * 1000)

@@ -452,10 +452,10 @@ async def _for_each(work: Callable[[SessionKey], Awaitable[None]], keys: Iterabl
     # Each close writes and may promote; all at once would crowd the store.
     limiter = CapacityLimiter(MAX_CONCURRENT_CLOSES)
 
-    async def limited(key: SessionKey) -> None:
+    async def work_within_limit(key: SessionKey) -> None:
         async with limiter:
             await work(key)
 
     async with create_task_group() as group:
         for key in keys:
-            group.start_soon(limited, key)
+            group.start_soon(work_within_limit, key)

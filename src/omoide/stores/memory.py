@@ -437,14 +437,14 @@ class MemoryStore(StateStore, ForkListener):
             raise ReindexClaim.create().refusal("memory://")
         try:
             prepared: dict[EntryKey, Prepared] = {}
-            while missing := self._unprepared(chosen, prepared):
+            while missing := self._find_unprepared(chosen, prepared):
                 if len(missing) <= LAST_BATCH:
                     break
                 _prepare(missing[:_REINDEX_BATCH], chosen, prepared)
                 if progress is not None:
                     progress(len(prepared), max(len(prepared), len(missing)))
             with self._embedder_gate.closed():  # what is written from now on has the new vectors
-                _prepare(self._unprepared(chosen, prepared), chosen, prepared)
+                _prepare(self._find_unprepared(chosen, prepared), chosen, prepared)
                 result = self._run_write(lambda state: self._switch(state, chosen, prepared))
             if progress is not None:
                 progress(result.entries, result.entries)
@@ -452,7 +452,7 @@ class MemoryStore(StateStore, ForkListener):
         finally:
             self._reindex_lock.release()
 
-    def _unprepared(
+    def _find_unprepared(
         self, embedder: Embedder | None, prepared: Mapping[EntryKey, Prepared]
     ) -> list[StoredEntry]:
         """Return the entries without prepared index data, or with that of an earlier revision."""

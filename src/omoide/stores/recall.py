@@ -152,9 +152,10 @@ def recall(
         return RecallResult(request=request)
 
     vectors: dict[str, Embedding] = {}
+    queries: dict[tuple[str, ...], ParsedQuery] = {}  # by the speakers that the query may name
 
     def encode_query(speakers: Sequence[str]) -> EncodedQuery:
-        parsed = _parse(request, speakers)
+        parsed = _parse(request, speakers, queries)
         readings = (parsed, *parsed.readings)
         texts = dict.fromkeys(reading.encoder_text for reading in readings)
         if embedder is not None and (new := [text for text in texts if text not in vectors]):
@@ -177,13 +178,15 @@ def _hit_limit(request: RecallRequest, settings: StoreSettings) -> int:
     return request.limit if settings.reranker is None else max(request.limit, settings.rerank_depth)
 
 
-def _parse(request: RecallRequest, speakers: Sequence[str]) -> ParsedQuery:
+def _parse(
+    request: RecallRequest, speakers: Sequence[str], parsed: dict[tuple[str, ...], ParsedQuery]
+) -> ParsedQuery:
     """Parse the query; of many speakers only those that it may name are compared with it."""
-    if not isinstance(speakers, SpeakerNames):
-        return parse_query(request.query, now=request.at, speakers=speakers)
-    numbers = speakers.named_in(request.query)
-    parsed = parse_query(request.query, now=request.at, speakers=[speakers[number] for number in numbers])
-    return _renumber(parsed, numbers)
+    numbers = speakers.named_in(request.query) if isinstance(speakers, SpeakerNames) else None
+    names = tuple(speakers if numbers is None else (speakers[number] for number in numbers))
+    if names not in parsed:
+        parsed[names] = parse_query(request.query, now=request.at, speakers=names)
+    return parsed[names] if numbers is None else _renumber(parsed[names], numbers)
 
 
 def _renumber(query: ParsedQuery, numbers: Sequence[int]) -> ParsedQuery:

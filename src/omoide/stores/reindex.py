@@ -56,7 +56,7 @@ class ReindexClaim(msgspec.Struct, frozen=True, kw_only=True):
         """Return the claim as text, as stores keep it."""
         return msgspec.json.encode(self).decode()
 
-    def renewed(self) -> ReindexClaim:
+    def renew(self) -> ReindexClaim:
         """Return the claim with a later end."""
         return msgspec.structs.replace(self, until=max(self.until + 1, clock.now() + CLAIM_MS))
 

@@ -65,7 +65,7 @@ class OpenAPISchemas:
             return _scalar(info, _SCALAR_TYPES[type(info)])
         return _BUILDERS[type(info)](self, info)
 
-    def _annotated(self, info: types.Metadata) -> Schema:
+    def _add_metadata(self, info: types.Metadata) -> Schema:
         return self._schema(info.type) | (info.extra_json_schema or {})
 
     def _union(self, info: types.UnionType) -> Schema:
@@ -124,7 +124,7 @@ class OpenAPISchemas:
 
 
 _BUILDERS: dict[type[Type], Callable[[OpenAPISchemas, Any], Schema]] = {
-    types.Metadata: OpenAPISchemas._annotated,
+    types.Metadata: OpenAPISchemas._add_metadata,
     types.UnionType: OpenAPISchemas._union,
     types.DictType: OpenAPISchemas._mapping,
     types.ListType: OpenAPISchemas._array,

@@ -252,7 +252,7 @@ class RedisReindex:
         self._has_room = False
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def hold_claim(self) -> Iterator[None]:
         """Hold the claim of the store during the block.
 
         Raises:
@@ -272,7 +272,7 @@ class RedisReindex:
                 self._server.delete_if_equal(key, self._claim.encode().encode())
 
     def _renew_claim(self) -> None:
-        renewed = self._claim.renewed()
+        renewed = self._claim.renew()
         if self._server.execute("GET", self._claim_key) != self._claim.encode().encode():
             raise lost_claim(self._server.name)
         self._server.execute("SET", self._claim_key, renewed.encode(), "PX", str(CLAIM_MS))
@@ -306,14 +306,14 @@ class RedisReindex:
 
     def _prepare_batch(self, namespace: str, entry_ids: Sequence[str]) -> None:
         self._renew_claim()
-        outdated = self._transactions.run_read(lambda state: self._outdated(state, namespace, entry_ids))
+        outdated = self._transactions.run_read(lambda state: self._find_outdated(state, namespace, entry_ids))
         if not outdated:
             return
         data = self._index(outdated)
         self._check_space(namespace, data)
         self._transactions.run_write(lambda state: self._save(state, namespace, outdated, data))
 
-    def _outdated(
+    def _find_outdated(
         self, state: RedisSnapshot, namespace: str, entry_ids: Sequence[str]
     ) -> dict[str, tuple[Entry, bool]]:
         """Return the entries whose terms or vectors are not the current ones, and whether vectors lack."""
@@ -405,7 +405,7 @@ class RedisReindex:
         )
         state.expect_whole(namespace, "meta", "tick", tick)
         changed = [*dict.fromkeys(id for reply in replies for id in layout.decode_ids(reply))]
-        outdated = self._outdated(state, namespace, changed)
+        outdated = self._find_outdated(state, namespace, changed)
         if len(outdated) > limit:
             return False
         if outdated:

@@ -322,7 +322,7 @@ class RedisStore(StateStore, ForkListener):
         if self.settings.read_only:
             raise ReadOnly(self._server.name, "was opened to be read only", "open it without mode=ro")
         run = maintenance.RedisReindex(self._transactions, self._store_key, chosen, progress)
-        with run.claimed():
+        with run.hold_claim():
             run.prepare(self.known_namespaces())
             with self._embedder_gate.closed():  # what is written from now on has the new vectors
                 for namespace in self.known_namespaces():

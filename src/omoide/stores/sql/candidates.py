@@ -827,5 +827,5 @@ def _with_neighbours(db: Database, numbers: set[int]) -> list[int]:
             f" WHERE e.no IN ({marks}) AND e.thread IS NOT NULL",
             batch,
         )
-        result.update(no for (no,) in cursor)
+        result.update(chain.from_iterable(cursor))
     return sorted(result)

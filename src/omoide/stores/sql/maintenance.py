@@ -246,7 +246,7 @@ class SQLReindex:
             self._update_all()
             self._switch()
             self._delete_replaced()
-            self._embed_lacking()
+            self._embed_missing()
             with self._connections.read_transaction() as db:
                 return self._result(db)
         finally:
@@ -262,7 +262,7 @@ class SQLReindex:
         rows.put_setting(db, "reindex", self._claim.encode())
 
     def _renew_claim(self, db: Database) -> None:
-        renewed = self._claim.renewed()
+        renewed = self._claim.renew()
         cursor = db.execute(
             "UPDATE settings SET value=? WHERE name='reindex' AND value=?",
             (renewed.encode(), self._claim.encode()),
@@ -388,12 +388,12 @@ class SQLReindex:
         limit = LAST_BATCH
         while True:
             with self._connections.read_transaction() as db:
-                namespaces = {namespace for _, _, namespace in self._lacking(db, limit + 1)}
+                namespaces = {namespace for _, _, namespace in self._rows_to_embed(db, limit + 1)}
             locks = (VECTORS_LOCK._replace(shared=False), *map(entries_lock, sorted(namespaces)))
             with self._connections.write_transaction(*locks) as db:
                 db.lock(MODELS_LOCK)
                 self._renew_claim(db)
-                lacking = self._lacking(db, limit + 1)
+                lacking = self._rows_to_embed(db, limit + 1)
                 # Only entries of locked namespaces: no lock may be taken after that of the vectors.
                 if len(lacking) <= limit and namespaces.issuperset(row[2] for row in lacking):
                     for item in self._index(lacking, {no for no, _, _ in lacking}):
@@ -403,20 +403,22 @@ class SQLReindex:
                         rows.activate_model(db, self._model)
                     rows.renew_generation(db)
                     return
-            self._embed_lacking()
+            self._embed_missing()
             limit *= 2  # writers that are faster than the embedder wait in the end
 
-    def _embed_lacking(self) -> None:
+    def _embed_missing(self) -> None:
         """Embed what was written meanwhile; what comes while this runs is left."""
         with self._connections.read_transaction() as db:
             (newest,) = db.execute("SELECT coalesce(max(written), 0) FROM entries").fetchone()
-            lacking = self._lacking(db, _BATCH, newest)
+            lacking = self._rows_to_embed(db, _BATCH, newest)
         while lacking:
             self._write(self._index(lacking, {no for no, _, _ in lacking}))
             with self._connections.read_transaction() as db:
-                lacking = self._lacking(db, _BATCH, newest)
+                lacking = self._rows_to_embed(db, _BATCH, newest)
 
-    def _lacking(self, db: Database, limit: int, newest: int = _MAX_SEQ) -> list[tuple[int, bytes, str]]:
+    def _rows_to_embed(
+        self, db: Database, limit: int, newest: int = _MAX_SEQ
+    ) -> list[tuple[int, bytes, str]]:
         """Return some entries that lack a vector of the embedder, written up to a sequence number."""
         if self._model is None:
             return []

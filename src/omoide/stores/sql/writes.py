@@ -576,11 +576,11 @@ def _erase_documents(db: Database, scope: Scope) -> list[tuple[str, str]]:
 
 def not_stored(db: Database, entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries that are not stored unchanged."""
-    pairs = ((entry, _existing(db, entry)) for entry in entries)
+    pairs = ((entry, _find_stored(db, entry)) for entry in entries)
     return [entry for entry, existing in pairs if existing is None or not semantics.is_same(entry, existing)]
 
 
-def _existing(db: Database, entry: Entry) -> Entry | None:
+def _find_stored(db: Database, entry: Entry) -> Entry | None:
     found = rows.find(db, entry.namespace, entry.id)
     return None if found is None else found[1]
 
@@ -591,7 +591,7 @@ def import_entries(
     """Insert imported entries with their access counts; return those that were new."""
     new = []
     for entry, found in fresh:
-        if not semantics.is_new(entry, _existing(db, entry)):
+        if not semantics.is_new(entry, _find_stored(db, entry)):
             continue
         no = batch.import_entry(entry, found)
         new.append(entry)

@@ -495,9 +495,9 @@ class SQLiteConnections(ForkListener):
         """Raise `Forked` in a child that was forked inside a transaction."""
         self._check_process()
         if db not in self._open:
-            raise self._forked()
+            raise self._fork_error()
 
-    def _forked(self) -> Forked:
+    def _fork_error(self) -> Forked:
         return Forked(
             self.name,
             "was in use when this process was forked, so its locks cannot be trusted here",
@@ -507,13 +507,13 @@ class SQLiteConnections(ForkListener):
     def _check_file(self) -> None:
         """Raise `Replaced` if a commit would go to files that are no longer at their paths."""
         if FileId.of(self.name) != self._file or self._find_side_files() != self._side_files:
-            raise self._replaced()
+            raise self._replacement_error()
 
     def _find_side_files(self) -> tuple[FileId | None, FileId | None]:
         """Return the identities of the log, and of the file by which processes lock it."""
         return FileId.of(f"{self.path}-wal"), FileId.of(f"{self.path}-shm")
 
-    def _replaced(self) -> Replaced:
+    def _replacement_error(self) -> Replaced:
         return Replaced(
             self.name,
             "was replaced or deleted while it was open",
@@ -577,9 +577,9 @@ class SQLiteConnections(ForkListener):
         deadline = time.monotonic() + self._timeout
         file = FileId.of(self.name)
         if file in _refused:
-            raise self._forked()
+            raise self._fork_error()
         if self._file not in (None, file):
-            raise self._replaced()
+            raise self._replacement_error()
         self._file = file
         while True:
             try:
