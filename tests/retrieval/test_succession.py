@@ -17,8 +17,8 @@ ALWAYS, NEVER = LogisticModel(9.0, {}), LogisticModel(-9.0, {})
 SAME_SUBJECT = LogisticModel(-2.0, {"shared": 20.0})
 
 
-def build_calibration(outdated: LogisticModel) -> Calibration:
-    return Calibration(embedder=None, relevance=ALWAYS, outdated=outdated)
+def build_calibration(outdated: LogisticModel, order: LogisticModel = NEVER) -> Calibration:
+    return Calibration(embedder=None, relevance=ALWAYS, outdated=outdated, order=order)
 
 
 def build_pool(texts: Sequence[str], days: Sequence[int]) -> CandidatePool:
@@ -33,12 +33,16 @@ def build_pool(texts: Sequence[str], days: Sequence[int]) -> CandidatePool:
 
 
 def arrange_all(
-    query: str, pool: CandidatePool, outdated: LogisticModel = NEVER, relevance: Sequence[float] | None = None
+    query: str,
+    pool: CandidatePool,
+    outdated: LogisticModel = NEVER,
+    relevance: Sequence[float] | None = None,
+    order: LogisticModel = NEVER,
 ) -> tuple[list[int], dict[int, int]]:
     """Arrange all rows in their order, each a little worse than the one before unless relevance says more."""
     likelihood = np.full(pool.size, 0.5) if relevance is None else np.array(relevance)
     scores = -0.1 * np.arange(pool.size)
-    calibration = build_calibration(outdated)
+    calibration = build_calibration(outdated, order)
     return arrange(parse_query(query, now=NOW), pool, range(pool.size), scores, likelihood, calibration)
 
 
@@ -70,6 +74,24 @@ def test_a_hit_that_stands_out_alone_stays_first() -> None:
     """A newer hit that fits far worse does not come before the answer."""
     pool = build_pool([DESKS[0], "We had soup.", "We had tea.", "We had rice."], [1, 9, 8, 7])
     assert arrange_all("Where is my desk?", pool, relevance=[0.7, 0.05, 0.05, 0.05])[0] == [0, 1, 2, 3]
+
+
+def test_of_values_of_one_thing_the_newest_comes_first_and_none_is_marked() -> None:
+    """Hits that the model takes for values of what is asked are ordered by time, wherever the older one stood."""
+    pool = build_pool(["We had soup.", *DESKS, "We had tea.", "We had rice."], [9, 1, 2, 3, 4, 8])
+    order, newer = arrange_all("Where is my desk?", pool, order=SAME_SUBJECT)
+    assert order == [0, 3, 2, 1, 4, 5]
+    assert newer == {}
+    order, _ = arrange_all("Where did my desk use to be?", pool, order=SAME_SUBJECT)
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_newer_hit_without_the_words_that_are_asked_for_stays_below() -> None:
+    """A hit that lacks two content words of the query which the older one has speaks of something else."""
+    pool = build_pool(["The kitchen window is cracked.", "The kitchen is blue."], [1, 2])
+    apart = [0.9, 0.02]  # neither stands out beside the other
+    assert arrange_all("Which kitchen window is cracked?", pool, NEVER, apart, ALWAYS)[0] == [0, 1]
+    assert arrange_all("What about the kitchen?", pool, NEVER, apart, ALWAYS)[0] == [1, 0]
 
 
 def test_an_outdated_hit_names_the_newest_one_and_comes_after_it() -> None:

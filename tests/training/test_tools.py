@@ -106,8 +106,10 @@ def test_held_out_dialogues_share_no_text_with_the_others() -> None:
 
 
 def test_labelled_pairs_are_none_of_the_evaluated_ones() -> None:
-    """No statement that the model of outdated statements is fitted on is part of an evaluation set."""
+    """No statement or question that the models of order are fitted on is part of an evaluation set."""
     statements = {text for older, newer, _ in sets.load_relations() for text in (older, newer)}
+    for one in sets.load_successions(0, np.random.default_rng(0)):
+        statements |= {turn.text for turn in one.turns} | {question.text for question in one.questions}
     assert statements & evaluation_texts() == set()
 
 

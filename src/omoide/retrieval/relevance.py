@@ -244,10 +244,14 @@ MAX_SPREAD_BY_WORDS = 0.3
 """The same without vectors: a row with more words of the query answers more of it."""
 SCORE_GAP = 2.5
 """Distance of scores from which they do."""
-OUTDATED_FROM = 0.9
+OUTDATED_FROM = 0.97
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
-ORDERED_FROM = 0.3
+ORDERED_FROM = 0.6
 """Probability from which the newer of two hits stands first."""
+ANSWERING = 0.5
+"""Rarity from which a word of the query counts for what two hits speak of."""
+MAX_LEFT = 1
+"""Number of such words that only the older of two hits may have."""
 LEAD_OF_ALL = 3.0
 """Lead of the scores of two rows where there is no other."""
 _MAX_TOKENS = 64
@@ -288,7 +292,7 @@ def arrange(
     newer = {} if query.expects_many else _find_outdated(pairs, time, calibration)
     spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
     size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
-    if not query.tense and _names_left(query, pool, compared)[0, :size].any():
+    if not query.tense and _terms_left(pool, compared, _telling_terms(query))[0, :size].any():
         size = 1
     direction = 1 if query.tense == "past" else -1
     order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
@@ -319,39 +323,35 @@ def _logits(relevance: Array) -> Array:
     return np.asarray(np.log(bounded / (1 - bounded)))
 
 
-def _names_left(query: ParsedQuery, pool: CandidatePool, rows: Array) -> Array:
-    """Return [rows, rows]: the number of the query's names and rare words that the first has and the second lacks.
-
-    Where there are any, the two may speak of different things: of two functions, servers or people.
-    """
-    telling = [
-        text.term_id(term)
-        for term in query.terms
-        if term in query.name_terms or term_rarity_by_id(text.term_id(term)) >= RARE
-    ]
-    has_term = has_terms(pool, np.array(telling, np.int64), rows)
+def _terms_left(pool: CandidatePool, rows: Array, terms: Sequence[str]) -> Array:
+    """Return [rows, rows]: the number of these terms that the first row has and the second lacks."""
+    has_term = has_terms(pool, np.array([text.term_id(term) for term in terms], np.int64), rows)
     return np.asarray((has_term[:, None] & ~has_term[None, :]).sum(axis=2))
+
+
+def _telling_terms(query: ParsedQuery) -> list[str]:
+    """Return the names and rare words of a query: with others, two rows speak of other servers or people."""
+    return [term for term in query.terms if term in query.name_terms or term_rarity(term) >= RARE]
 
 
 def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -> dict[int, int]:
     """Return, for each row that a newer one replaces, the newest of those."""
-    if calibration is None or calibration.outdated is None:
+    if calibration is None or calibration.outdated is None or not len(pairs.older):
         return {}
-    return dict(_likely_pairs(pairs, time, calibration.outdated, OUTDATED_FROM))  # the last of several counts
+    is_outdated = calibration.outdated.probabilities(pairs.features) > OUTDATED_FROM
+    return dict(_pairs_in_time(pairs, time, is_outdated))  # the last one of several counts
 
 
 def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> list[tuple[int, int]]:
     """Return the pairs of an older and a newer row that state values of one thing, the newest last."""
-    if calibration is None or calibration.order is None:
+    if calibration is None or calibration.order is None or not len(pairs.older):
         return []
-    return _likely_pairs(pairs, time, calibration.order, ORDERED_FROM)
+    are_values = calibration.order.probabilities(pairs.features) > ORDERED_FROM
+    return _pairs_in_time(pairs, time, are_values & (pairs.features["words_left"] <= MAX_LEFT))
 
 
-def _likely_pairs(pairs: Pairs, time: Array, model: LogisticModel, floor: float) -> list[tuple[int, int]]:
-    if not len(pairs.older):
-        return []
-    is_likely = model.probabilities(pairs.features) > floor
-    found = zip(pairs.older[is_likely].tolist(), pairs.newer[is_likely].tolist(), strict=True)
+def _pairs_in_time(pairs: Pairs, time: Array, chosen: Array) -> list[tuple[int, int]]:
+    found = zip(pairs.older[chosen].tolist(), pairs.newer[chosen].tolist(), strict=True)
     return sorted(found, key=lambda pair: time[pair[1]])
 
 
@@ -360,6 +360,10 @@ def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array,
     time = pool.column("time")[rows]
     older, newer = np.nonzero(time[:, None] < time[None, :])
     likelihood = _logits(relevance)
+    content = [
+        term for term in query.terms if term not in query.name_terms and term_rarity(term) >= ANSWERING
+    ]
+    words_left = _terms_left(pool, rows, content)
     flags = pool.column("flags")[rows]
     speaker = pool.column("speaker")[rows]
     role = pool.column("role")[rows]
@@ -386,7 +390,8 @@ def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array,
         "logit_older": likelihood[older],
         "logit_newer": likelihood[newer],
         "logit_least": np.minimum(likelihood[older], likelihood[newer]),
-        "names_left": np.minimum(_names_left(query, pool, rows)[older, newer], 2).astype(np.float64),
+        "names_left": np.minimum(_terms_left(pool, rows, _telling_terms(query))[older, newer], 2.0),
+        "words_left": words_left[older, newer].astype(np.float64),
         "score_lead": _score_lead(scores)[older, newer],
         "top_older": scores[older] - scores.max(initial=-np.inf),
         "top_newer": scores[newer] - scores.max(initial=-np.inf),
