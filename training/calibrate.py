@@ -59,8 +59,8 @@ ORDER = (
     "closeness_lead*one", "closeness_lead*change", "names_left", "names_left*score_lead",
 )  # fmt: skip
 OUTDATED = (
-    *ORDER, "change", "least", "one", "relevance_older", "forward*similarity", "number*change", "place*change",
-    "shared*change", "similarity*number",
+    *ORDER, "change", "least", "one", "relevance_older", "forward*similarity", "number*change",
+    "place*change", "shared*change", "similarity*number",
 )  # fmt: skip
 
 RIDGE = 1e-3

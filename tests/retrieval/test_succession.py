@@ -77,7 +77,7 @@ def test_a_hit_that_stands_out_alone_stays_first() -> None:
 
 
 def test_of_values_of_one_thing_the_newest_comes_first_and_none_is_marked() -> None:
-    """Hits that the model takes for values of what is asked are ordered by time, wherever the older one stood."""
+    """Hits that the model takes for values of what is asked are ordered by time, wherever they stood."""
     pool = build_pool(["We had soup.", *DESKS, "We had tea.", "We had rice."], [9, 1, 2, 3, 4, 8])
     order, newer = arrange_all("Where is my desk?", pool, order=SAME_SUBJECT)
     assert order == [0, 3, 2, 1, 4, 5]
