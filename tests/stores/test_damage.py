@@ -188,6 +188,39 @@ def test_one_damaged_row_does_not_poison_the_store(path: Path, statement: str) -
         assert store.list_entries(ADA) == others
 
 
+def test_an_entry_whose_agent_is_unknown_can_be_erased(path: Path) -> None:
+    """By its id, and with its namespace; its terms go with it."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        others = [entry for entry in store.list_entries(ADA) if entry.id not in ("e7", "e8")]
+    edit(path, "UPDATE entries SET owner = 7 WHERE id IN ('e7', 'e8')")
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert store.erase(Scope(), id="e7").ids == ("e7",)
+        assert store.history("e7", Scope())[0].entry is None
+        assert store.list_entries(ADA) == others
+        assert "e8" in store.erase(Scope()).ids
+        assert store.check() == []
+    assert b"number 8 of many" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["features = zeroblob(length(features))", "live = 0", "owner = 7"])
+def test_damaged_terms_do_not_stay_in_the_index(tmp_path: Path, damage: str) -> None:
+    """The row can be written over or erased, and its number can be used again."""
+    path = tmp_path / "memory.db"
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        keep(store, "Tea.", id="first")
+        keep(store, "Tea and bread.", id="last")
+    edit(path, f"UPDATE entries SET {damage} WHERE id = 'last'")
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        if damage != "live = 0":  # which makes the row itself damaged
+            keep(store, "Tea and butter.", id="last")
+            assert store.check() == []
+            edit(path, f"UPDATE entries SET {damage} WHERE id = 'last'")
+        store.erase(Scope(), id="last")
+        assert store.check() == []
+        keep(store, "Tea and bread.", id="new")
+        assert store.check() == []
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -364,6 +397,25 @@ def test_a_repair_restores_what_follows_from_bodies(path: Path, statement: str) 
         assert store.list_entries(ADA) == before
         assert recall_ids(store, "tea number 7", limit=1) == ["e7"]
         assert store.stats(ADA).unchecked == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "options"), [("id = 'other'", {"id": "tea"}), ("key = 'other'", {"key": "drink"})]
+)
+def test_a_repair_keeps_what_was_written_in_the_place_of_a_damaged_row(
+    tmp_path: Path, damage: str, options: dict[str, str]
+) -> None:
+    """A row that cannot go back to its id or its slot is set aside, and the repair succeeds."""
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        keep(store, "Tea.", **{"id": "tea", "key": "drink"})
+        keep(store, "Bread.", id="bread")
+    edit(tmp_path / "memory.db", f"UPDATE entries SET {damage} WHERE no = 1")
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        keep(store, "Coffee.", **{"id": "coffee", **options})
+        kept = [entry for entry in store.list_entries(ADA) if entry.content != "Tea."]
+        assert store.repair().set_aside == {"entries": 1}
+        assert store.check() == []
+        assert store.list_entries(ADA) == kept
 
 
 # Versions

@@ -135,6 +135,9 @@ def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> N
         for no, *columns in batch:
             last = no
             restored = _restore(db, columns)
+            if restored is not None and restored[1] != tuple(columns):
+                # Another entry may have been written in its place while its columns were damaged.
+                restored = None if rows.is_place_taken(db, no, restored[0]) else restored
             if restored is None:
                 aside.add("entries", f"no, {rows.ALL_COLUMNS}", [no, *columns])
                 _set_versions_aside(db, no, aside)
