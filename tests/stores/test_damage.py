@@ -363,11 +363,11 @@ def test_a_repair_sets_damaged_rows_aside(path: Path) -> None:
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         assert "number 8 of many" in b64decode(lines[0]["row"]["body"]["base64"]).decode()
         assert store.stats(ADA).set_aside == 1
-        assert any(str(file) in place for place in store.erase(ADA, id="e8").unreachable)
+        assert any(file.name in place for place in store.erase(ADA, id="e8").unreachable)
         assert store.repair().file is None
         file.unlink()
         assert store.stats(ADA).set_aside == 0
-        assert not any(str(file) in place for place in store.erase(ADA, id="e9").unreachable)
+        assert not any(file.name in place for place in store.erase(ADA, id="e9").unreachable)
 
 
 @pytest.mark.parametrize(

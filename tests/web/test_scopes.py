@@ -198,6 +198,27 @@ def test_only_an_admin_of_all_namespaces_sees_the_store_as_a_whole(running: Runn
     assert answer.json()["stats"]["size_bytes"] > 0
 
 
+def test_damage_in_one_namespace_is_not_told_to_others(tmp_path: Path) -> None:
+    """Neither how many rows are set aside or unchecked, nor where the file with them lies."""
+    with open_test_store(tmp_path) as store, serve(store) as service:
+        for namespace in ("default", "other"):
+            entry = make_entry("m", "A note.").replace(namespace=namespace)
+            store.sync.write(WriteRequest.new(entry=entry))
+        with store.sync._db.write_transaction() as db:
+            db.execute("UPDATE entries SET body = x'00' WHERE namespace = 'other'")
+        assert store.sync.repair().set_aside == {"entries": 1}
+        with store.sync._db.write_transaction() as db:
+            db.execute("UPDATE entries SET checksum = NULL")
+        status = httpx2.get(f"{service.url}/v1/status", headers=bearer(service.secrets.read)).json()["stats"]
+        assert (status["unchecked"], status["set_aside"]) == (0, 0)
+        answer = httpx2.post(
+            f"{service.url}/v1/erase", json={"id": "m"}, headers=bearer(service.secrets.admin)
+        )
+        assert answer.status_code == 200
+        assert "memory.db.damaged" in answer.text
+        assert str(tmp_path) not in answer.text
+
+
 def test_an_error_of_the_store_does_not_tell_where_it_lies(tmp_path: Path) -> None:
     """What failed is told, and not the path."""
     with open_test_store(tmp_path) as store, serve(store) as service:
