@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from omoide.errors import (
 )
 from omoide.stores import Document, Link, Query, open_store
 from omoide.stores.sqlite import connection
+from omoide.stores.sqlite.salvage import repair_file
 from omoide.testing import HashEmbedder
 
 
@@ -503,6 +505,27 @@ def test_every_migration_starts_where_the_one_before_ended(tmp_path: Path) -> No
         with a_store("sqlite", folder, **OPTIONS) as store:
             keep(store, id="a")
             assert store.check() == []
+
+
+def test_the_repair_of_an_older_file_that_is_sound_keeps_the_file(tmp_path: Path) -> None:
+    """It is migrated as it is, not copied; one that only says that it is older is copied."""
+    path = tmp_path / "memory.db"
+    for version in range(1, connection.VERSION + 1):
+        with closing(sqlite3.connect(path)) as db:
+            for statements in connection.MIGRATIONS[:version]:
+                db.executescript(statements)
+            db.execute(f"PRAGMA user_version = {version}")
+            db.execute(f"PRAGMA application_id = {connection.APPLICATION_ID}")
+        assert repair_file(path) is None
+        assert [*tmp_path.iterdir()] == [path]
+        path.unlink()
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        keep(store, id="a")
+    edit(path, f"PRAGMA user_version = {connection.VERSION - 1}")
+    assert repair_file(path) is not None
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        assert list_ids(store) == ["a"]
+        assert store.check() == []
 
 
 def test_a_newer_file_is_left_alone(path: Path) -> None:

@@ -131,15 +131,15 @@ def _check_schema(db: SQLiteConnection) -> None:
         db.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 0")
 
 
-def _expected_columns() -> dict[str, list[str]]:
-    with closing(_new_schema()) as db:
+def _expected_columns(version: int = connection.VERSION) -> dict[str, list[str]]:
+    with closing(_new_schema(version=version)) as db:
         return {table: _columns(db, table) for table in _COPIED}
 
 
-def _new_schema(path: str = ":memory:") -> SQLiteConnection:
+def _new_schema(path: str = ":memory:", version: int = connection.VERSION) -> SQLiteConnection:
     db = sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)
     db.execute("BEGIN")
-    connection.migrate(db, path)
+    connection.migrate(db, path, version)
     db.execute("COMMIT")
     return db
 
@@ -437,8 +437,10 @@ def repair_file(path: Path) -> RepairResult | None:
         with closing(_connect(path)) as db:
             connection.check_application(db, str(path))
             if [text for (text,) in db.execute("PRAGMA integrity_check(1)")] == ["ok"]:
-                _check_schema(db)
-                return None
+                # An older file that is sound is migrated when it is opened.
+                expected = _expected_columns(connection.schema_version(db) or connection.VERSION)
+                if {table: _columns(db, table) for table in expected} == expected:
+                    return None
     except DAMAGE as error:
         if connection.is_busy(error):
             raise connection.map_error(error, str(path)) from error
