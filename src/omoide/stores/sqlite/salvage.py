@@ -395,12 +395,11 @@ def _read(
     if take(f"{select} NOT INDEXED ORDER BY {keys}") and known <= found.keys():
         return found, 0
     named = {*known}
-    first = max(found, default=None)
     before = {*found}
     take(f"{select} NOT INDEXED ORDER BY {descending}")
     if key == ["rowid"]:
         after = {one for one in found if one not in before}
-        low = first[0] if first else min((one[0] for one in known), default=1) - 1
+        low = max(before)[0] if before else min((one[0] for one in known), default=1) - 1
         high = min(after, default=max(known, default=(low,)))[0]
         known.update((no,) for no in range(low + 1, min(high, low + _MAX_PROBES)))
     elif table in _PARENTS:
@@ -409,7 +408,7 @@ def _read(
             if not take(f"{select} WHERE {column}=? ORDER BY {keys}", (number,)):
                 take(f"{select} WHERE {column}=? ORDER BY {descending}", (number,))
     condition = " AND ".join(f"{name}=?" for name in key)
-    for one in sorted(known - found.keys()):
+    for one in sorted(known - found.keys(), key=repr):  # damaged keys may be of several types
         take(f"{select} WHERE {condition}", one)
     return found, len(named - found.keys())
 
