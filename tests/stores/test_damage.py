@@ -204,19 +204,26 @@ def test_an_entry_whose_agent_is_unknown_can_be_erased(path: Path) -> None:
     assert b"number 8 of many" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["features = zeroblob(length(features))", "live = 0", "owner = 7"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE entries SET features = zeroblob(length(features)) WHERE id = 'last'",
+        "UPDATE entries SET live = 0 WHERE id = 'last'",
+        "UPDATE entries SET owner = 7 WHERE id = 'last'",
+    ],
+)
 def test_damaged_terms_do_not_stay_in_the_index(tmp_path: Path, damage: str) -> None:
     """The row can be written over or erased, and its number can be used again."""
     path = tmp_path / "memory.db"
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         keep(store, "Tea.", id="first")
         keep(store, "Tea and bread.", id="last")
-    edit(path, f"UPDATE entries SET {damage} WHERE id = 'last'")
+    edit(path, damage)
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
-        if damage != "live = 0":  # which makes the row itself damaged
+        if "live" not in damage:  # which makes the row itself damaged
             keep(store, "Tea and butter.", id="last")
             assert store.check() == []
-            edit(path, f"UPDATE entries SET {damage} WHERE id = 'last'")
+            edit(path, damage)
         store.erase(Scope(), id="last")
         assert store.check() == []
         keep(store, "Tea and bread.", id="new")
@@ -315,6 +322,7 @@ def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> No
         for n in range(6, 9):
             keep(store, f"Tea number {n}.", id=f"e{n}")
         damage_value(kind, store)
+        assert {"e6", "e8"} <= {change.id for change in store.changes("default", scope=ADA)}
         with pytest.raises(Corrupted) as caught:
             store.get("e7", ADA)
         assert caught.value.id == "e7"
@@ -402,16 +410,20 @@ def test_a_repair_restores_what_follows_from_bodies(path: Path, statement: str) 
 
 
 @pytest.mark.parametrize(
-    ("damage", "options"), [("id = 'other'", {"id": "tea"}), ("key = 'other'", {"key": "drink"})]
+    ("damage", "options"),
+    [
+        ("UPDATE entries SET id = 'other' WHERE no = 1", {"id": "tea"}),
+        ("UPDATE entries SET key = 'other' WHERE no = 1", {"key": "drink"}),
+    ],
 )
 def test_a_repair_keeps_what_was_written_in_the_place_of_a_damaged_row(
     tmp_path: Path, damage: str, options: dict[str, str]
 ) -> None:
     """A row that cannot go back to its id or its slot is set aside, and the repair succeeds."""
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
-        keep(store, "Tea.", **{"id": "tea", "key": "drink"})
+        keep(store, "Tea.", id="tea", key="drink")
         keep(store, "Bread.", id="bread")
-    edit(tmp_path / "memory.db", f"UPDATE entries SET {damage} WHERE no = 1")
+    edit(tmp_path / "memory.db", damage)
     with a_store("sqlite", tmp_path, **OPTIONS) as store:
         keep(store, "Coffee.", **{"id": "coffee", **options})
         kept = [entry for entry in store.list_entries(ADA) if entry.content != "Tea."]

@@ -284,11 +284,12 @@ async def _change_events(
 async def _changes_within(
     store: SupportsFeed, scope: Scope, changes: Sequence[Change], after: int
 ) -> Sequence[Change]:
-    """Return those of a batch of changes that are of a scope; later ones come with a later batch."""
+    """Return those of a batch of changes that are of a scope."""
     if not changes or scope == Scope(namespace=scope.namespace):
         return changes
-    own = await store.changes(scope.namespace, after=after, limit=len(changes), scope=scope)
-    return [change for change in own if change.seq <= changes[-1].seq]
+    return await store.changes(
+        scope.namespace, after=after, until=changes[-1].seq, limit=len(changes), scope=scope
+    )
 
 
 EVENT_HANDLERS = [events]

@@ -27,12 +27,15 @@ from omoide.stores.sql.database import Database
 _EMPTY_LINK = Link(source="-", relation="-", target="-", created_at=0)
 
 
-def changes(db: Database, namespace: str, after: int, limit: int, scope: Scope | None = None) -> list[Change]:
+def changes(
+    db: Database, namespace: str, after: int, until: int | None, limit: int, scope: Scope | None
+) -> list[Change]:
     """Return the changes after a sequence number, in commit order; with a scope, those of its entries."""
     inside, parameters = ("", []) if scope is None else _logged_in_scope(db, scope)
     cursor = db.execute(
-        f"SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ?{inside} ORDER BY seq LIMIT ?",
-        (namespace, after, *parameters, limit),
+        "SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ? AND seq <= ?"
+        f"{inside} ORDER BY seq LIMIT ?",
+        (namespace, after, _MAX_INT64 if until is None else until, *parameters, limit),
     )
     return [
         Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at) for seq, id, op, rev, at in cursor

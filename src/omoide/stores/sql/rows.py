@@ -396,8 +396,8 @@ class EntryKey(NamedTuple):
         return all(one in (None, other) for one, other in zip(wanted, own, strict=True))
 
 
-_LOCATE = """SELECT e.no, e.namespace, e.id, e.user_id, coalesce(o.agent, ''), e.session, e.project, e.rev, e.live
-    FROM entries e LEFT JOIN owners o ON o.no = e.owner WHERE """
+_LOCATE = """SELECT e.no, e.namespace, e.id, e.user_id, coalesce(o.agent, ''), e.session, e.project,
+    e.rev, e.live FROM entries e LEFT JOIN owners o ON o.no = e.owner WHERE """
 
 
 def locate(db: Database, id: str, scope: Scope) -> EntryKey:

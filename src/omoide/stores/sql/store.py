@@ -297,12 +297,18 @@ class SQLStore(ForkListener):
             return writes.links(db, id, scope, relation)
 
     def changes(
-        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+        self,
+        namespace: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = 1000,
+        scope: Scope | None = None,
     ) -> list[Change]:
         """Return the changes after a sequence number, in commit order."""
-        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
+        check_arguments(namespace=namespace, after=after, until=until, limit=limit, optional_scope=scope)
         with self._db.read_transaction() as db:
-            return queries.changes(db, namespace, after, limit, scope)
+            return queries.changes(db, namespace, after, until, limit, scope)
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
