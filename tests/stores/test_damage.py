@@ -190,6 +190,36 @@ def test_one_damaged_row_does_not_poison_the_store(path: Path, statement: str) -
         assert store.list_entries(ADA) == others
 
 
+@pytest.mark.parametrize(
+    "column",
+    ["id", "owner", "session", "user_id", "key", "type", "speaker", "rev", "live", "changed", "features"],
+)
+def test_a_column_of_damaged_text_does_not_keep_a_scope_from_being_erased(
+    tmp_path: Path, column: str
+) -> None:
+    """Nothing of the row is left, the figures and a check are told, and a repair gets around it, too."""
+    for repairs in (True, False):
+        folder = tmp_path / str(repairs)
+        folder.mkdir()
+        with a_store("sqlite", folder, **OPTIONS) as store:
+            keep(store, "Tea.", id="first")
+            keep(store, "Water and bread.", id="last", session_id="s", user_id="u", key="k")
+        damage = f"UPDATE entries SET {column} = CAST(x'ff41' AS TEXT) WHERE id = 'last'"  # noqa: S608
+        edit(folder / "memory.db", damage)
+        with a_store("sqlite", folder, **OPTIONS) as store:
+            assert store.check() != []
+            assert store.stats(Scope()).entries in (1, 2)
+            if repairs:
+                store.repair()
+                assert store.check() == []
+                assert "first" in list_ids(store)
+            else:
+                assert len(store.erase(Scope()).ids) == 2
+                assert store.check() == []
+                assert b"Water and bread" not in (folder / "memory.db").read_bytes()
+                assert keep(store, "Water and bread.", id="last").rev == 1
+
+
 def test_an_entry_whose_agent_is_unknown_can_be_erased(path: Path) -> None:
     """By its id, and with its namespace; its terms go with it."""
     with a_store("sqlite", path.parent, **OPTIONS) as store:

@@ -403,7 +403,7 @@ _LOCATE = """SELECT e.no, e.namespace, e.id, e.user_id, coalesce(o.agent, ''), e
 def locate(db: Database, id: str, scope: Scope) -> EntryKey:
     """Return the columns of an entry of the scope; raise `NotFound` otherwise."""
     row = db.execute(f"{_LOCATE}e.namespace=? AND e.id=?", (scope.namespace, id)).fetchone()
-    key = None if row is None else EntryKey(*row)
+    key = None if row is None else _entry_key(row)
     if key is None or not key.is_in(scope):
         raise semantics.entry_not_found(id)
     return key
@@ -411,7 +411,18 @@ def locate(db: Database, id: str, scope: Scope) -> EntryKey:
 
 def locate_number(db: Database, no: int) -> EntryKey:
     """Return the columns of an entry."""
-    return EntryKey(*db.execute(f"{_LOCATE}e.no=?", (no,)).fetchone())
+    return _entry_key(db.execute(f"{_LOCATE}e.no=?", (no,)).fetchone())
+
+
+def _entry_key(row: Sequence[Any]) -> EntryKey:
+    """Return the columns of an entry as values that can be written again."""
+    *values, rev, live = map(writable, row)
+    return EntryKey(*values, rev if type(rev) is int else 0, live)
+
+
+def writable(value: Any) -> Any:
+    """Return the value of a column, with question marks for damaged bytes of a text."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:

@@ -353,8 +353,14 @@ def archive_version(db: Database, no: int) -> None:
         rows.delete_postings(db, owner, no, decode_terms(blob))
 
 
+_NO_TERM = -1
+"""Its deletion finds nothing, so that `rows.delete_postings` looks for the terms that an entry has."""
+
+
 def decode_terms(blob: bytes) -> list[int]:
-    """Return the indexed terms stored in a features column; a damaged one may have none."""
+    """Return the indexed terms stored in a features column; of a damaged one, a term that is in no index."""
+    if not isinstance(blob, bytes) or len(blob) < 8:
+        return [_NO_TERM]
     numbers = array("q")
     numbers.frombytes(blob[: len(blob) // 8 * 8])
     return numbers.tolist()[1:]
@@ -523,11 +529,13 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     ).fetchone()
     try:
         rows.decode_row(db, row)
+        is_sound = type(owner) is int
     except Corrupted:
+        is_sound = False
+    if not is_sound:
         rows.delete_all_postings(db, no)
-    else:
-        if not semantics.is_superseded(live):
-            rows.delete_postings(db, owner, no, decode_terms(blob))
+    elif not semantics.is_superseded(live):
+        rows.delete_postings(db, owner, no, decode_terms(blob))
     rows.delete_vectors(db, no)
     versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
     sources = db.execute(
