@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from omoide.errors import (
     Corrupted,
     DiskFull,
     Invalid,
+    NotFound,
     ReadOnly,
     StoreFailed,
     WrongVersion,
@@ -460,6 +461,47 @@ def test_a_repair_keeps_what_was_written_in_the_place_of_a_damaged_row(
         assert store.repair().set_aside == {"entries": 1}
         assert store.check() == []
         assert store.list_entries(ADA) == kept
+
+
+@pytest.mark.parametrize("column", ["versions.no", "versions.rev", "document_log.document", "document_log.n"])
+def test_a_repair_sets_rows_aside_whose_keys_are_damaged_text(path: Path, column: str) -> None:
+    """They are deleted by what they are, not by what they should be."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.append("session", "d", [1], ADA)
+        others = store.list_entries(ADA)
+    table, name = column.split(".")
+    first = f"SELECT min({name}) FROM {table}"  # noqa: S608
+    one = f"({name}) IN ({first}) AND body IN (SELECT body FROM {table} LIMIT 1)"  # noqa: S608
+    edit(path, f"UPDATE {table} SET {name} = CAST(x'ff41' AS TEXT) WHERE {one}")  # noqa: S608
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        assert store.check() != []
+        assert {*store.repair().set_aside} == {table}
+        assert store.check() == []
+        assert store.list_entries(ADA) == others
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["log.id", "log.op", "log.rev", "log.at", "tombstones.rev", "tombstones.at", "tombstones.reason"]
+    + ["access.count", "access.last", "links.source", "links.relation"],
+)
+def test_damaged_text_beside_entries_stops_nothing(path: Path, column: str) -> None:
+    """The feeds, histories and counts go on without it, and its scope can be erased."""
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        store.record_access(["e6"], ADA)
+        store.link(Link(source="e6", relation="invalidated_by", target="e7"), ADA)
+    table, name = column.split(".")
+    condition = "relation = 'invalidated_by'" if table == "links" else "1=1"
+    edit(path, f"UPDATE {table} SET {name} = CAST(x'ff41' AS TEXT) WHERE {condition}")  # noqa: S608
+    with a_store("sqlite", path.parent, **OPTIONS) as store:
+        for change in store.changes("default"):
+            assert change.to_json()
+        assert len(store.change_feed("default", used_since=0).entries) in (0, 59)
+        for id in ("e5", "e6"):
+            with suppress(NotFound):
+                store.history(id, ADA)
+        store.access("e6", ADA)
+        assert len(store.erase(Scope()).ids) == 59
 
 
 # Versions

@@ -11,7 +11,7 @@ import json
 import os
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,16 @@ def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ..
     return candidate, made, found.terms
 
 
+def _delete_row(db: Database, table: str, key: Mapping[str, Any]) -> None:
+    """Delete the row with a key, which may be damaged text."""
+    parameters, conditions = [], []
+    for name, value in key.items():
+        is_text = isinstance(value, str)
+        parameters.append(value.encode(errors="surrogateescape") if is_text else value)
+        conditions.append(f"{name}={'CAST(? AS TEXT)' if is_text else '?'}")
+    db.execute(f"DELETE FROM {table} WHERE {' AND '.join(conditions)}", parameters)
+
+
 def _delete_entry(db: Database, no: int) -> None:
     rows.delete_vectors(db, no)
     for table in ("versions", "supports", "entries", "access"):
@@ -221,7 +231,7 @@ def _repair_versions(db: Database, aside: DamagedRows, counts: Counter[str]) -> 
                 records.check_decoded(version)
         except (Corrupted, *records.DECODE_ERRORS):
             aside.add("versions", "no, rev, changed, body, checksum", row)
-            db.execute("DELETE FROM versions WHERE no=? AND rev=?", (no, rev))
+            _delete_row(db, "versions", {"no": no, "rev": rev})
             continue
         if checksum is None:
             counts["checked"] += 1
@@ -254,7 +264,7 @@ def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) ->
             rows.decode_log_item(db, *known[document_no], row)
         except Corrupted:
             aside.add("document_log", "document, n, body, checksum", row)
-            db.execute("DELETE FROM document_log WHERE document=? AND n=?", (document_no, n))
+            _delete_row(db, "document_log", {"document": document_no, "n": n})
             continue
         if checksum is None:
             counts["checked"] += 1

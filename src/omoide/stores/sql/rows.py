@@ -350,7 +350,9 @@ def decode_version(db: Database, id: str, row: Sequence[Any]) -> Entry:
 
 
 def access_of(count: int, last: int) -> Access:
-    """Return the access count of a row; the last use of an imported one may be unknown."""
+    """Return the access count of a row; the last use of an imported one may be unknown, or a row damaged."""
+    if type(count) is not int or type(last) is not int:
+        return Access()
     return Access(count=count, last=None if last < 0 else last)
 
 

@@ -541,6 +541,7 @@ def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: i
     sources = db.execute(
         "SELECT source, relation FROM links WHERE namespace=? AND target=?", (namespace, entry.id)
     ).fetchall()
+    sources = [(rows.writable(source), relation) for source, relation in sources]
     links = db.execute(
         "DELETE FROM links WHERE namespace=? AND (source=? OR target=?)", (namespace, entry.id, entry.id)
     ).rowcount
