@@ -364,6 +364,18 @@ def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> No
         assert "e7" in receipt.ids or any("'e7'" in place for place in receipt.unreachable)
 
 
+def test_a_receipt_names_no_damaged_entry_of_another_agent(tmp_path: Path) -> None:
+    """Where it cannot be told whose an entry was, its id is not told either."""
+    with a_store("redis", tmp_path) as store:
+        keep(store, "Tea number 6.", id="e6", session_id="s")
+        keep(store, "Tea number 7.", id="e7", session_id="s", agent_id="bob")
+        damage_value("redis", store)
+        receipt = store.erase(Scope(agent_id="ada", session_id="s"))
+        assert receipt.ids == ("e6",)
+        assert not any("e7" in place for place in receipt.unreachable)
+        assert any("damaged" in place for place in receipt.unreachable)
+
+
 def test_a_repair_on_postgresql_needs_a_file(tmp_path: Path) -> None:
     """Without one nothing changes; with one the damaged row is there, and the store is sound."""
     with a_store("postgres", tmp_path) as store:
@@ -482,8 +494,10 @@ def test_a_repair_sets_rows_aside_whose_keys_are_damaged_text(path: Path, column
 
 @pytest.mark.parametrize(
     "column",
-    ["log.id", "log.op", "log.rev", "log.at", "tombstones.rev", "tombstones.at", "tombstones.reason"]
-    + ["access.count", "access.last", "links.source", "links.relation"],
+    [
+        *("log.id", "log.op", "log.rev", "log.at", "tombstones.rev", "tombstones.at", "tombstones.reason"),
+        *("access.count", "access.last", "links.source", "links.relation"),
+    ],
 )
 def test_damaged_text_beside_entries_stops_nothing(path: Path, column: str) -> None:
     """The feeds, histories and counts go on without it, and its scope can be erased."""

@@ -393,7 +393,7 @@ def erase(
         unreachable=(
             *_remaining_copies(state, scope, [*was_out]),
             *semantics.remaining_transcripts(versions, documents),
-            *(f"damaged entry {damaged!r}" for damaged in state.damaged_ids),
+            *_damaged_entries(state, scope),
             *unreachable,
         ),
     )
@@ -428,6 +428,18 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         for owner in owners
     )
     return semantics.remaining_copies(notices, len(citing) - len(notices), documents)
+
+
+def _damaged_entries(state: StateReader, scope: Scope) -> list[str]:
+    """Describe the damaged entries that a listing of a scope left out.
+
+    A listing reads all entries of an agent, a user, a session or a project. In a scope of several of them the
+    damaged ones may be of others, and are not named.
+    """
+    parts = (scope.agent_id, scope.user_id, scope.session_id, scope.project_id)
+    if state.damaged_ids and sum(part is not None for part in parts) > 1:
+        return [f"damaged entries that may be in the scope: {len(state.damaged_ids)}"]
+    return [f"damaged entry {id!r}" for id in state.damaged_ids]
 
 
 def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:

@@ -418,8 +418,8 @@ def locate_number(db: Database, no: int) -> EntryKey:
 
 def _entry_key(row: Sequence[Any]) -> EntryKey:
     """Return the columns of an entry as values that can be written again."""
-    *values, rev, live = map(writable, row)
-    return EntryKey(*values, rev if type(rev) is int else 0, live)
+    key = EntryKey(*map(writable, row))
+    return key if type(key.rev) is int else key._replace(rev=0)
 
 
 def writable(value: Any) -> Any:
