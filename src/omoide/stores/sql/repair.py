@@ -22,7 +22,7 @@ from omoide.core.entry import Entry
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
-from omoide.stores.records import RepairResult
+from omoide.stores.records import IndexData, RepairResult
 from omoide.stores.semantics import LIVE, STALE, SUPERSEDED, SUPERSEDED_AND_STALE
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
@@ -143,7 +143,7 @@ def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> N
                 _set_versions_aside(db, no, aside)
                 _delete_entry(db, no)
                 continue
-            entry, row, terms = restored
+            entry, row, found = restored
             counts["entries"] += 1
             if columns[-1] is None:
                 counts["checked"] += 1
@@ -151,18 +151,13 @@ def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> N
                 counts["corrected"] += columns[-1] is not None
                 rows.update(db, no, row)
             if entry.superseded_by is None:
-                owner = row[rows.UNDERIVED[0]]
-                postings += [(owner, term, no, count) for term, count in Counter(terms).items()]
+                postings += found.postings(row[rows.UNDERIVED[0]], no)
             db.execute("UPDATE supports SET present = 0 WHERE no=?", (no,))
-            db.executemany(
-                "INSERT INTO supports (namespace, id, no, present) VALUES (?,?,?,1)"
-                " ON CONFLICT (namespace, id, no) DO UPDATE SET present = excluded.present",
-                [(entry.namespace, id, no) for id in semantics.premises(entry)],
-            )
+            rows.update_premises(db, entry, no)
         rows.insert_postings(db, postings)
 
 
-def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ...], tuple[int, ...]] | None:
+def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ...], IndexData] | None:
     """Return an entry, its row as it has to be and its terms; None if it is damaged beyond its columns."""
     named = dict(zip(rows.ALL_COLUMNS.replace(",", " ").split(), columns, strict=True))
     row = [named[name] for name in rows.ENTRY_COLUMNS.replace(",", " ").split()]
@@ -191,7 +186,7 @@ def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ..
             made = rows.entry_columns(candidate, own, named["changed"], named["written"], found)
     except records.DECODE_ERRORS:
         return None
-    return candidate, made, found.terms
+    return candidate, made, found
 
 
 def _delete_row(db: Database, table: str, key: Mapping[str, Any]) -> None:
