@@ -219,6 +219,8 @@ def test_changes_are_those_of_the_scope(tmp_path: Path, kind: str) -> None:
         assert ids(agent_id="nobody") == ids(namespace="elsewhere") == []
         first = store.changes("default", limit=2, scope=Scope(agent_id="ada"))
         assert [one.id for one in first] == ["a", "c"]
+        assert store.changes("default", until=first[-1].seq, scope=Scope(agent_id="ada")) == first
+        assert [one.id for one in store.changes("default", until=first[-1].seq)] == ["a", "b", "c"]
         assert (
             store.changes("default", after=first[-1].seq, limit=1, scope=Scope(agent_id="ada"))[0].id == "d"
         )

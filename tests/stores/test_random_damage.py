@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
@@ -209,3 +210,25 @@ def repair(path: Path, damage: Damage, truth: Truth, damaged: bool) -> None:
             assert len(gone) <= damage.max_missing, f"{damage.text}: {gone}"
         assert not gone or result.file, damage.text
         assert damaged or not gone, damage.text
+
+
+def test_damaged_keys_of_several_types_are_salvaged(tmp_path: Path) -> None:
+    """Links whose pages are gone and whose index has numbers and bytes among the ids end in no traceback."""
+    path = tmp_path / "memory.db"
+    with a_store("sqlite", tmp_path, embedder="none") as store:
+        for n in range(60):
+            keep(store, f"Tea number {n}.", id=f"e{n}")
+        for n in range(59):
+            store.link(Link(source=f"e{n}", relation="refines", target=f"e{n + 1}"), ADA)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE links SET source = CAST(source AS BLOB) WHERE source LIKE 'e1_'")
+        db.commit()
+        (root,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'links'").fetchone()
+        db.execute("PRAGMA journal_mode = DELETE")
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * 4096] = 0x77
+    path.write_bytes(data)
+    repair_file(path)
+    with a_store("sqlite", tmp_path, embedder="none") as store:
+        assert store.check() == []
+        assert len(store.list_entries(ADA)) == 60

@@ -13,7 +13,8 @@ from tests.support.rest import HOME, OTHER, SECRET, Service, bearer, make_entry,
 from omoide import Scope, WriteRequest
 from omoide.service import auth
 from omoide.sessions import Session
-from omoide.stores import AsyncStore
+from omoide.stores import AsyncStore, Change
+from omoide.stores.sql.store import SQLStore
 from omoide.turns import AgentSpec
 from omoide.web import openapi_document
 
@@ -185,6 +186,31 @@ def test_events_are_those_of_the_scope(tmp_path_factory: pytest.TempPathFactory)
         assert told == ["bobs", "bobs-2"]
 
 
+def test_a_stream_of_a_small_scope_reads_each_change_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work of one that begins long ago grows with the number of changes, not with its square."""
+    with open_test_store(tmp_path) as store, serve(store) as service:
+        entries = [make_entry(f"bobs-{n}", f"Note {n}.").replace(agent_id="bob") for n in range(1_000)]
+        entries.append(make_entry("adas", "A note.").replace(agent_id="ada"))
+        store.sync.write_many([WriteRequest.new(entry=entry) for entry in entries])
+        newest = store.sync.changes("default", after=900)[-1].seq
+        changes, searched = SQLStore.changes, []
+
+        def count(store: SQLStore, namespace: str, **options: Any) -> list[Change]:
+            if options.get("scope") is not None:
+                searched.append((options.get("until") or newest) - options["after"])
+            return changes(store, namespace, **options)
+
+        monkeypatch.setattr(SQLStore, "changes", count)
+        with httpx2.stream(
+            "GET", f"{service.url}/v1/events", params={"agent": "ada"},
+            headers=bearer(service.secrets.read), timeout=20,
+        ) as answer:  # fmt: skip
+            assert any("adas" in line for line in answer.iter_lines())
+        assert 0 < sum(searched) <= newest
+
+
 def test_only_an_admin_of_all_namespaces_sees_the_store_as_a_whole(running: Running) -> None:
     """Where the store lies, how large it is and what a check found are not of one namespace."""
     everywhere = anyio.run(tokens_over, running.service.store, auth.ALL_NAMESPACES)
@@ -196,6 +222,28 @@ def test_only_an_admin_of_all_namespaces_sees_the_store_as_a_whole(running: Runn
     answer = running.ask("/v1/status", "get", everywhere, check="true")
     assert "memory.db" in answer.json()["store"]
     assert answer.json()["stats"]["size_bytes"] > 0
+
+
+def test_damage_in_one_namespace_is_not_told_to_others(tmp_path: Path) -> None:
+    """Neither how many rows are set aside or unchecked, nor where the file with them lies."""
+    with open_test_store(tmp_path) as store, serve(store) as service:
+        assert isinstance(store.sync, SQLStore)
+        for namespace in ("default", "other"):
+            entry = make_entry("m", "A note.").replace(namespace=namespace)
+            store.sync.write(WriteRequest.new(entry=entry))
+        with store.sync._db.write_transaction() as db:
+            db.execute("UPDATE entries SET body = x'00' WHERE namespace = 'other'")
+        assert store.sync.repair().set_aside == {"entries": 1}
+        with store.sync._db.write_transaction() as db:
+            db.execute("UPDATE entries SET checksum = NULL")
+        status = httpx2.get(f"{service.url}/v1/status", headers=bearer(service.secrets.read)).json()["stats"]
+        assert (status["unchecked"], status["set_aside"]) == (0, 0)
+        answer = httpx2.post(
+            f"{service.url}/v1/erase", json={"id": "m"}, headers=bearer(service.secrets.admin)
+        )
+        assert answer.status_code == 200
+        assert "memory.db.damaged" in answer.text
+        assert str(tmp_path) not in answer.text
 
 
 def test_an_error_of_the_store_does_not_tell_where_it_lies(tmp_path: Path) -> None:

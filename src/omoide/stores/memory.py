@@ -401,13 +401,22 @@ class MemoryStore(StateStore, ForkListener):
         )
 
     def changes(
-        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+        self,
+        namespace: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = 1000,
+        scope: Scope | None = None,
     ) -> list[Change]:
         """Return the changes after a sequence number, in order."""
-        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
-        return self._run_read(
-            lambda state: operations.changes_in(state, _changes_after(state, namespace, after), scope)[:limit]
-        )
+        check_arguments(namespace=namespace, after=after, until=until, limit=limit, optional_scope=scope)
+
+        def read(state: MemoryState) -> list[Change]:
+            found = _changes_after(state, namespace, after, until)
+            return operations.changes_in(state, found, scope)[:limit]
+
+        return self._run_read(read)
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -515,8 +524,8 @@ def _prepare(
         prepared[one.entry.namespace, one.entry.id] = Prepared(one.entry, data)
 
 
-def _changes_after(state: MemoryState, namespace: str, after: int) -> list[Change]:
-    return [change for change in state.change_log[after:] if change.namespace == namespace]
+def _changes_after(state: MemoryState, namespace: str, after: int, until: int | None = None) -> list[Change]:
+    return [change for change in state.change_log[after:until] if change.namespace == namespace]
 
 
 def _last_seq(state: MemoryState, namespace: str) -> int:

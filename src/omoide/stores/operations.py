@@ -7,14 +7,14 @@ changes. None of them does I/O of its own, so a transaction that loses a race ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from omoide.core.entry import Entry, Filter, Scope, WriteRequest, WriteResult
 from omoide.core.value import check_revision, set_field, shallow_copy
 from omoide.embedders import Embedder
-from omoide.errors import Erased, IdTaken, KeyReused, NotFound
+from omoide.errors import Corrupted, Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import records, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
@@ -393,7 +393,7 @@ def erase(
         unreachable=(
             *_remaining_copies(state, scope, [*was_out]),
             *semantics.remaining_transcripts(versions, documents),
-            *(f"damaged entry {damaged!r}" for damaged in state.damaged_ids),
+            *_damaged_entries(state, scope),
             *unreachable,
         ),
     )
@@ -428,6 +428,18 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         for owner in owners
     )
     return semantics.remaining_copies(notices, len(citing) - len(notices), documents)
+
+
+def _damaged_entries(state: StateReader, scope: Scope) -> list[str]:
+    """Describe the damaged entries that a listing of a scope left out.
+
+    A listing reads all entries of an agent, a user, a session or a project. In a scope of several of them the
+    damaged ones may be of others, and are not named.
+    """
+    parts = (scope.agent_id, scope.user_id, scope.session_id, scope.project_id)
+    if state.damaged_ids and sum(part is not None for part in parts) > 1:
+        return [f"damaged entries that may be in the scope: {len(state.damaged_ids)}"]
+    return [f"damaged entry {id!r}" for id in state.damaged_ids]
 
 
 def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:
@@ -586,7 +598,7 @@ def changes_in(state: StateReader, changes: Sequence[Change], scope: Scope | Non
         return [*changes]
     own = [change for change in changes if change.namespace == scope.namespace]
     ids = dict.fromkeys(change.id for change in own)
-    found = state.find_many(scope.namespace, ids)
+    found = _find_sound(state, scope.namespace, ids)
     erased = state.erased_ids(scope.namespace, ids)
     inside = {
         id
@@ -595,6 +607,19 @@ def changes_in(state: StateReader, changes: Sequence[Change], scope: Scope | Non
         or (id in erased and state.tombstones_of(id, scope))
     }
     return [change for change in own if change.id in inside]
+
+
+def _find_sound(state: StateReader, namespace: str, ids: Collection[str]) -> Mapping[str, StoredEntry]:
+    """Return the entries with these ids; damaged ones are left out."""
+    try:
+        return state.find_many(namespace, ids)
+    except Corrupted:
+        if len(ids) == 1:
+            return {}
+    found: dict[str, StoredEntry] = {}
+    for id in ids:
+        found.update(_find_sound(state, namespace, [id]))
+    return found
 
 
 def query(state: StateReader, query: Query) -> Page:

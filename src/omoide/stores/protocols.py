@@ -162,11 +162,19 @@ class SupportsFeed(Protocol):
     """Provides a change feed."""
 
     async def changes(
-        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+        self,
+        namespace: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = 1000,
+        scope: Scope | None = None,
     ) -> list[Change]:
         """Return the changes after a sequence number, in commit order, without content.
 
         Args:
+            until: Search no further than this sequence number; one who follows a small scope reads part by
+                part, so that no part is searched twice.
             scope: Return only changes of entries that are in this scope, or were until they were erased.
         """
 

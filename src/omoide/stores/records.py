@@ -602,6 +602,7 @@ _PARAMETER_CHECKS: dict[str, Check] = {
     "used_since": partial(_check_optional, check=clock.check),
     "access": _check_access,
     "after": check_count,
+    "until": partial(_check_optional, check=check_count),
     "limit": check_positive,
     "ttl_ms": check_ttl,
 }

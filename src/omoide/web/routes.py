@@ -284,11 +284,12 @@ async def _change_events(
 async def _changes_within(
     store: SupportsFeed, scope: Scope, changes: Sequence[Change], after: int
 ) -> Sequence[Change]:
-    """Return those of a batch of changes that are of a scope; later ones come with a later batch."""
+    """Return those of a batch of changes that are of a scope."""
     if not changes or scope == Scope(namespace=scope.namespace):
         return changes
-    own = await store.changes(scope.namespace, after=after, limit=len(changes), scope=scope)
-    return [change for change in own if change.seq <= changes[-1].seq]
+    return await store.changes(
+        scope.namespace, after=after, until=changes[-1].seq, limit=len(changes), scope=scope
+    )
 
 
 EVENT_HANDLERS = [events]
@@ -519,8 +520,8 @@ async def status(
 ) -> StatusResponse:
     """Return statistics of the scope; with `check`, also the problems of an integrity check.
 
-    What is about the whole store (its URL, its size, and a check) needs the right `admin` in all namespaces;
-    others see the kind of the store.
+    What is about the whole store (its URL, its size, its damage, and a check) needs the right `admin` in all
+    namespaces; others see the kind of the store.
     """
     store: SupportsQuery = require(state.store, SupportsQuery, "tell figures about itself")
     sees_store = await is_allowed(request, "admin", ALL_NAMESPACES)
@@ -529,7 +530,8 @@ async def status(
     stats = await store.stats(memory_scope)
     name = mask_url(str(state.store)).removeprefix("<store ").removesuffix(">")
     if not sees_store:
-        stats, name = stats.replace(size_bytes=0), name.partition(":")[0]
+        stats = stats.replace(size_bytes=0, unchecked=0, set_aside=0)
+        name = name.partition(":")[0]
     problems: tuple[str, ...] = ()
     if check and isinstance(state.store, AsyncStore):
         problems = tuple(await run_in_thread(state.store.sync.check))

@@ -16,6 +16,7 @@ except ImportError as error:
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -72,6 +73,7 @@ SCHEMA_VERSION = "3"
 
 _BOOLEANS = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 _PAGE_BATCH = 200
+_CHANGES_BATCH = 1_000
 
 _log = logging.getLogger("omoide")
 
@@ -283,14 +285,27 @@ class RedisStore(StateStore, ForkListener):
         return [kind for kind, size in zip(kinds, sizes, strict=True) if size]
 
     def changes(
-        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+        self,
+        namespace: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = 1000,
+        scope: Scope | None = None,
     ) -> list[Change]:
         """Return the changes after a sequence number, in the order of their commits."""
-        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
-        command = _changes_command(self._transactions.keys(namespace), after, None if scope else limit)
-        (lines,) = self._server.read([command])
-        changes = [_to_change(namespace, line) for line in lines]
-        return self._run_read(lambda state: operations.changes_in(state, changes, scope))[:limit]
+        check_arguments(namespace=namespace, after=after, until=until, limit=limit, optional_scope=scope)
+        found: list[Change] = []
+        while len(found) < limit:
+            size = limit if scope is None else _CHANGES_BATCH
+            command = _changes_command(self._transactions.keys(namespace), after, size, until)
+            (lines,) = self._server.read([command])
+            changes = [_to_change(namespace, line) for line in lines]
+            found += self._run_read(partial(operations.changes_in, changes=changes, scope=scope))
+            if len(changes) < size:
+                break
+            after = changes[-1].seq
+        return found[:limit]
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -439,9 +454,9 @@ def _read_feed(
     )
 
 
-def _changes_command(keys: NamespaceKeys, after: int, limit: int | None) -> Command:
+def _changes_command(keys: NamespaceKeys, after: int, limit: int | None, until: int | None = None) -> Command:
     count = [] if limit is None else ["COUNT", str(min(limit, 1 << 40))]
-    return ["XRANGE", keys("log"), f"({after}-0", "+", *count]
+    return ["XRANGE", keys("log"), f"({after}-0", "+" if until is None else f"{until}-0", *count]
 
 
 def _change_command(keys: NamespaceKeys, seq: int) -> Command:

@@ -443,7 +443,8 @@ def _is_sound(row: CacheRow) -> bool:
     return (
         type(no) is type(time) is type(written) is int
         and type(features) is bytes
-        and len(features) % 8 == 0 != len(features)
+        and len(features) > 0
+        and len(features) % 8 == 0
         and type(confidence) is float
         and type(importance) in (float, NoneType)
         and type(expires) in (int, NoneType)

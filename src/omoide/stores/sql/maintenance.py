@@ -134,6 +134,8 @@ def _check_entry(db: Database, no: int, entry: Entry) -> list[str]:
     columns = db.execute(f"SELECT {rows.ALL_COLUMNS} FROM entries WHERE no=?", (no,)).fetchone()
     owner, at, seq, blob = (columns[position] for position in rows.UNDERIVED)
     problems = []
+    if type(owner) is not int:
+        return [f"entry {entry.id!r}: its owner is damaged"]
     if rows.owner_name(db, owner) != (entry.namespace, entry.agent_id):
         problems.append(f"entry {entry.id!r}: its owner is another")
     found = records.index_entry(entry)
@@ -174,7 +176,7 @@ def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
         f" FROM entries WHERE {condition} GROUP BY type",
         (now, *parameters),
     ):
-        by_type[name] = count
+        by_type[rows.writable(name)] = count
         entries, live, stale = entries + count, live + live_count, stale + stale_count
         expired += expired_count
     numbers = f"SELECT no FROM entries WHERE {condition}"

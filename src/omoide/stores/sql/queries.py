@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
+from omoide import ids
 from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Scope
 from omoide.core.value import set_field, shallow_copy
-from omoide.errors import Corrupted, Erased, NotFound
+from omoide.errors import Corrupted, Erased, NotFound, OmoideError
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
 from omoide.stores.semantics import StaleTransition
@@ -27,16 +28,24 @@ from omoide.stores.sql.database import Database
 _EMPTY_LINK = Link(source="-", relation="-", target="-", created_at=0)
 
 
-def changes(db: Database, namespace: str, after: int, limit: int, scope: Scope | None = None) -> list[Change]:
+def changes(
+    db: Database, namespace: str, after: int, until: int | None, limit: int, scope: Scope | None
+) -> list[Change]:
     """Return the changes after a sequence number, in commit order; with a scope, those of its entries."""
     inside, parameters = ("", []) if scope is None else _logged_in_scope(db, scope)
     cursor = db.execute(
-        f"SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ?{inside} ORDER BY seq LIMIT ?",
-        (namespace, after, *parameters, limit),
+        "SELECT seq, id, op, rev, at FROM log WHERE namespace = ? AND seq > ? AND seq <= ?"
+        f"{inside} ORDER BY seq LIMIT ?",
+        (namespace, after, _MAX_INT64 if until is None else until, *parameters, limit),
     )
-    return [
-        Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at) for seq, id, op, rev, at in cursor
-    ]
+    found = []
+    for seq, id, op, rev, at in cursor:
+        try:
+            ids.check(id, "id")  # those of changes are not checked otherwise
+            found.append(Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at))
+        except OmoideError:
+            rows.log_damage(records.damaged(db.name, "change", seq))
+    return found
 
 
 def _logged_in_scope(db: Database, scope: Scope) -> tuple[str, list[Any]]:
@@ -110,7 +119,7 @@ def _logged_entries(db: Database, namespace: str, after: int, until: int) -> dic
         entry.no = no
         if op == "erase":
             entry.erased = True
-        elif op == "write" and (entry.first_rev is None or rev < entry.first_rev):
+        elif op == "write" and type(rev) is int and (entry.first_rev is None or rev < entry.first_rev):
             entry.first_rev = rev
     return logged
 
@@ -171,7 +180,9 @@ def _with_tombstone(db: Database, namespace: str, ids: set[str]) -> set[str]:
 def _fingerprint(db: Database, seq: int) -> str:
     """Return the digest of a change, to tell it from another one with the same number."""
     row = db.execute("SELECT namespace, id, op, rev, at FROM log WHERE seq = ?", (seq,)).fetchone()
-    return "" if row is None else blake2b(msgspec.json.encode(row), digest_size=8).hexdigest()
+    if row is None:
+        return ""
+    return blake2b(msgspec.json.encode([*map(rows.writable, row)]), digest_size=8).hexdigest()
 
 
 def _batch_end(db: Database, namespace: str, after: int, limit: int) -> tuple[int, bool]:
@@ -487,11 +498,16 @@ def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:
         " WHERE namespace=? AND id=? ORDER BY rowid",
         (scope.namespace, id),
     )
-    return [
-        Version(id=id, rev=rev, at=at, reason=reason)
-        for user, agent, session, project, rev, at, reason in cursor
-        if scope.user_id in (None, user)
-        and scope.agent_id in (None, agent)
-        and scope.session_id in (None, session)
-        and scope.project_id in (None, project)
-    ]
+    found = []
+    for user, agent, session, project, rev, at, reason in cursor:
+        if (
+            scope.user_id in (None, user)
+            and scope.agent_id in (None, agent)
+            and scope.session_id in (None, session)
+            and scope.project_id in (None, project)
+        ):
+            try:
+                found.append(Version(id=id, rev=rev, at=at, reason=reason))
+            except OmoideError:
+                rows.log_damage(records.damaged(db.name, "tombstone of entry", id))
+    return found

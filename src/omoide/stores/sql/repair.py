@@ -11,7 +11,7 @@ import json
 import os
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from omoide.core.entry import Entry
 from omoide.errors import Corrupted, Invalid, StoreFailed
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import records, semantics
-from omoide.stores.records import RepairResult
+from omoide.stores.records import IndexData, RepairResult
 from omoide.stores.semantics import LIVE, STALE, SUPERSEDED, SUPERSEDED_AND_STALE
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
@@ -135,12 +135,15 @@ def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> N
         for no, *columns in batch:
             last = no
             restored = _restore(db, columns)
+            if restored is not None and restored[1] != tuple(columns):
+                # Another entry may have been written in its place while its columns were damaged.
+                restored = None if rows.is_place_taken(db, no, restored[0]) else restored
             if restored is None:
                 aside.add("entries", f"no, {rows.ALL_COLUMNS}", [no, *columns])
                 _set_versions_aside(db, no, aside)
                 _delete_entry(db, no)
                 continue
-            entry, row, terms = restored
+            entry, row, found = restored
             counts["entries"] += 1
             if columns[-1] is None:
                 counts["checked"] += 1
@@ -148,18 +151,13 @@ def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> N
                 counts["corrected"] += columns[-1] is not None
                 rows.update(db, no, row)
             if entry.superseded_by is None:
-                owner = row[rows.UNDERIVED[0]]
-                postings += [(owner, term, no, count) for term, count in Counter(terms).items()]
+                postings += found.postings(row[rows.UNDERIVED[0]], no)
             db.execute("UPDATE supports SET present = 0 WHERE no=?", (no,))
-            db.executemany(
-                "INSERT INTO supports (namespace, id, no, present) VALUES (?,?,?,1)"
-                " ON CONFLICT (namespace, id, no) DO UPDATE SET present = excluded.present",
-                [(entry.namespace, id, no) for id in semantics.premises(entry)],
-            )
+            rows.update_premises(db, entry, no)
         rows.insert_postings(db, postings)
 
 
-def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ...], tuple[int, ...]] | None:
+def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ...], IndexData] | None:
     """Return an entry, its row as it has to be and its terms; None if it is damaged beyond its columns."""
     named = dict(zip(rows.ALL_COLUMNS.replace(",", " ").split(), columns, strict=True))
     row = [named[name] for name in rows.ENTRY_COLUMNS.replace(",", " ").split()]
@@ -188,7 +186,17 @@ def _restore(db: Database, columns: Sequence[Any]) -> tuple[Entry, tuple[Any, ..
             made = rows.entry_columns(candidate, own, named["changed"], named["written"], found)
     except records.DECODE_ERRORS:
         return None
-    return candidate, made, found.terms
+    return candidate, made, found
+
+
+def _delete_row(db: Database, table: str, key: Mapping[str, Any]) -> None:
+    """Delete the row with a key, which may be damaged text."""
+    parameters, conditions = [], []
+    for name, value in key.items():
+        is_text = isinstance(value, str)
+        parameters.append(value.encode(errors="surrogateescape") if is_text else value)
+        conditions.append(f"{name}={'CAST(? AS TEXT)' if is_text else '?'}")
+    db.execute(f"DELETE FROM {table} WHERE {' AND '.join(conditions)}", parameters)
 
 
 def _delete_entry(db: Database, no: int) -> None:
@@ -218,7 +226,7 @@ def _repair_versions(db: Database, aside: DamagedRows, counts: Counter[str]) -> 
                 records.check_decoded(version)
         except (Corrupted, *records.DECODE_ERRORS):
             aside.add("versions", "no, rev, changed, body, checksum", row)
-            db.execute("DELETE FROM versions WHERE no=? AND rev=?", (no, rev))
+            _delete_row(db, "versions", {"no": no, "rev": rev})
             continue
         if checksum is None:
             counts["checked"] += 1
@@ -251,7 +259,7 @@ def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) ->
             rows.decode_log_item(db, *known[document_no], row)
         except Corrupted:
             aside.add("document_log", "document, n, body, checksum", row)
-            db.execute("DELETE FROM document_log WHERE document=? AND n=?", (document_no, n))
+            _delete_row(db, "document_log", {"document": document_no, "n": n})
             continue
         if checksum is None:
             counts["checked"] += 1

@@ -207,10 +207,20 @@ def insert_postings(db: Database, postings: list[tuple[int, int, int, int]]) -> 
 
 
 def delete_postings(db: Database, owner: int, no: int, terms: Iterable[int]) -> None:
-    """Remove an entry from the term index."""
-    db.executemany(
-        "DELETE FROM postings WHERE owner=? AND term=? AND no=?", [(owner, term, no) for term in {*terms}]
-    )
+    """Remove an entry from the term index, also where its list of terms or its owner is damaged."""
+    deleted, wanted = 0, {*terms}
+    for batch in batches(wanted):
+        marks = ",".join("?" * len(batch))
+        deleted += db.execute(
+            f"DELETE FROM postings WHERE owner=? AND term IN ({marks}) AND no=?", (owner, *batch, no)
+        ).rowcount
+    if deleted < len(wanted):
+        delete_all_postings(db, no)
+
+
+def delete_all_postings(db: Database, no: int) -> None:
+    """Remove a damaged entry from the term index, all of which is read; its number will be used again."""
+    db.execute("DELETE FROM postings WHERE no=?", (no,))
 
 
 def given_vector(db: Database, key: int) -> bytes | None:
@@ -340,7 +350,9 @@ def decode_version(db: Database, id: str, row: Sequence[Any]) -> Entry:
 
 
 def access_of(count: int, last: int) -> Access:
-    """Return the access count of a row; the last use of an imported one may be unknown."""
+    """Return the access count of a row; the last use of an imported one may be unknown, or a row damaged."""
+    if type(count) is not int or type(last) is not int:
+        return Access()
     return Access(count=count, last=None if last < 0 else last)
 
 
@@ -367,7 +379,7 @@ def find_sound(db: Database, namespace: str, id: str) -> tuple[int, Entry] | Non
 
 
 class EntryKey(NamedTuple):
-    """What the columns of an entry say, also where its body is damaged."""
+    """What the columns of an entry say, also where its body is damaged; an unknown agent is empty."""
 
     no: int
     namespace: str
@@ -386,14 +398,14 @@ class EntryKey(NamedTuple):
         return all(one in (None, other) for one, other in zip(wanted, own, strict=True))
 
 
-_LOCATE = """SELECT e.no, e.namespace, e.id, e.user_id, o.agent, e.session, e.project, e.rev, e.live
-    FROM entries e LEFT JOIN owners o ON o.no = e.owner WHERE """
+_LOCATE = """SELECT e.no, e.namespace, e.id, e.user_id, coalesce(o.agent, ''), e.session, e.project,
+    e.rev, e.live FROM entries e LEFT JOIN owners o ON o.no = e.owner WHERE """
 
 
 def locate(db: Database, id: str, scope: Scope) -> EntryKey:
     """Return the columns of an entry of the scope; raise `NotFound` otherwise."""
     row = db.execute(f"{_LOCATE}e.namespace=? AND e.id=?", (scope.namespace, id)).fetchone()
-    key = None if row is None else EntryKey(*row)
+    key = None if row is None else _entry_key(row)
     if key is None or not key.is_in(scope):
         raise semantics.entry_not_found(id)
     return key
@@ -401,23 +413,46 @@ def locate(db: Database, id: str, scope: Scope) -> EntryKey:
 
 def locate_number(db: Database, no: int) -> EntryKey:
     """Return the columns of an entry."""
-    return EntryKey(*db.execute(f"{_LOCATE}e.no=?", (no,)).fetchone())
+    return _entry_key(db.execute(f"{_LOCATE}e.no=?", (no,)).fetchone())
+
+
+def _entry_key(row: Sequence[Any]) -> EntryKey:
+    """Return the columns of an entry as values that can be written again."""
+    key = EntryKey(*map(writable, row))
+    return key if type(key.rev) is int else key._replace(rev=0)
+
+
+def writable(value: Any) -> Any:
+    """Return the value of a column, with question marks for damaged bytes of a text."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def find_slot(db: Database, entry: Entry) -> tuple[int, Entry] | None:
     """Return the entry that fills the slot of another, and its number, or None if the slot is empty."""
-    owner = None if entry.key is None else owner_of(db, entry.namespace, entry.agent_id)
-    if owner is None:
-        return None
-    row = db.execute(
-        _FIND_SLOT, (owner, entry.key, entry.user_id or "", entry.session_id or "", entry.project_id or "")
-    ).fetchone()
+    row = _find_slot_row(db, entry)
     if row is None:
         return None
     found = decode_row(db, row[1:])
     if not found.shares_slot(entry):
         raise records.damaged(db.name, "entry", found.id)
     return int(row[0]), found
+
+
+def _find_slot_row(db: Database, entry: Entry) -> Sequence[Any] | None:
+    owner = None if entry.key is None else owner_of(db, entry.namespace, entry.agent_id)
+    if owner is None:
+        return None
+    place = (owner, entry.key, entry.user_id or "", entry.session_id or "", entry.project_id or "")
+    row: Sequence[Any] | None = db.execute(_FIND_SLOT, place).fetchone()
+    return row
+
+
+def is_place_taken(db: Database, no: int, entry: Entry) -> bool:
+    """Return True if a row other than number `no` has the id of an entry, or fills the slot that it fills."""
+    found = [db.execute(_FIND, (entry.namespace, entry.id)).fetchone()]
+    if entry.fills_slot:
+        found.append(_find_slot_row(db, entry))
+    return any(row is not None and row[0] != no for row in found)
 
 
 def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:

@@ -52,7 +52,6 @@ from omoide.stores.sql.rows import VECTORS_LOCK, document_locks, entries_lock, n
 if TYPE_CHECKING:
     from omoide.stores.sql.candidates import SQLCandidateSource
 
-
 _log = logging.getLogger("omoide")
 
 _ACCESS_BUFFER_SIZE = 512
@@ -298,12 +297,18 @@ class SQLStore(ForkListener):
             return writes.links(db, id, scope, relation)
 
     def changes(
-        self, namespace: str, *, after: int = 0, limit: int = 1000, scope: Scope | None = None
+        self,
+        namespace: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = 1000,
+        scope: Scope | None = None,
     ) -> list[Change]:
         """Return the changes after a sequence number, in commit order."""
-        check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
+        check_arguments(namespace=namespace, after=after, until=until, limit=limit, optional_scope=scope)
         with self._db.read_transaction() as db:
-            return queries.changes(db, namespace, after, limit, scope)
+            return queries.changes(db, namespace, after, until, limit, scope)
 
     def change_feed(
         self, namespace: str, *, after: int = 0, limit: int = 10_000, used_since: int | None = None
@@ -362,7 +367,11 @@ class SQLStore(ForkListener):
         locks = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
         with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
-            aside = [f"damaged rows set aside in {name}" for name in self._set_aside_files(db)]
+            # Without its folder, because those who may erase need not know where the store lies.
+            aside = [
+                f"what a repair set aside in {Path(name).name!r}: see `omoide doctor`"
+                for name in self._set_aside_files(db)
+            ]
             receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
         self._access.discard({*receipt.ids})
         return self._scrub_files(receipt, thorough=False)

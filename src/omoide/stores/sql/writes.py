@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.core.value import check_revision
-from omoide.errors import KeyReused
+from omoide.errors import Corrupted, KeyReused
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, EraseReceipt, IndexData, Link, index_entry
 from omoide.stores.sql import rows
@@ -353,8 +353,14 @@ def archive_version(db: Database, no: int) -> None:
         rows.delete_postings(db, owner, no, decode_terms(blob))
 
 
+_NO_TERM = -1
+"""Its deletion finds nothing, so that `rows.delete_postings` looks for the terms that an entry has."""
+
+
 def decode_terms(blob: bytes) -> list[int]:
-    """Return the indexed terms stored in a features column; a damaged one may have none."""
+    """Return the indexed terms stored in a features column; of a damaged one, a term that is in no index."""
+    if not isinstance(blob, bytes) or len(blob) < 8:
+        return [_NO_TERM]
     numbers = array("q")
     numbers.frombytes(blob[: len(blob) // 8 * 8])
     return numbers.tolist()[1:]
@@ -461,7 +467,9 @@ def _numbers(db: Database, scope: Scope) -> list[int]:
     inside = rows.scope_condition(db, scope)
     if inside is None:
         return []
-    found = db.execute(f"SELECT no FROM entries WHERE {inside[0]} ORDER BY no", inside[1])
+    # Of a whole namespace by its column: the owner of a damaged row may be unknown.
+    condition = inside[0].replace(rows.ANY_OWNER, "namespace=?")
+    found = db.execute(f"SELECT no FROM entries WHERE {condition} ORDER BY no", inside[1])
     return [no for (no,) in found.fetchall()]
 
 
@@ -514,16 +522,26 @@ class _ErasedEntry(NamedTuple):
 
 
 def _erase_one(db: Database, no: int, namespace: str, reason: str | None, now: int) -> _ErasedEntry:
-    """Erase an entry and leave a tombstone; its body is not read, which may be damaged."""
+    """Erase an entry, damaged or not, and leave a tombstone."""
     entry = rows.locate_number(db, no)
-    owner, live, blob = db.execute("SELECT owner, live, features FROM entries WHERE no=?", (no,)).fetchone()
-    if not semantics.is_superseded(live):
+    owner, live, blob, *row = db.execute(
+        f"SELECT owner, live, features, {rows.ENTRY_COLUMNS} FROM entries WHERE no=?", (no,)
+    ).fetchone()
+    try:
+        rows.decode_row(db, row)
+        is_sound = type(owner) is int
+    except Corrupted:
+        is_sound = False
+    if not is_sound:
+        rows.delete_all_postings(db, no)
+    elif not semantics.is_superseded(live):
         rows.delete_postings(db, owner, no, decode_terms(blob))
     rows.delete_vectors(db, no)
     versions = db.execute("DELETE FROM versions WHERE no=?", (no,)).rowcount + 1
     sources = db.execute(
         "SELECT source, relation FROM links WHERE namespace=? AND target=?", (namespace, entry.id)
     ).fetchall()
+    sources = [(rows.writable(source), relation) for source, relation in sources]
     links = db.execute(
         "DELETE FROM links WHERE namespace=? AND (source=? OR target=?)", (namespace, entry.id, entry.id)
     ).rowcount

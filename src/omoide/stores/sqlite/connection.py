@@ -182,16 +182,16 @@ def check_application(db: sqlite3.Connection, name: str) -> None:
         )
 
 
-def migrate(db: sqlite3.Connection, name: str) -> int:
+def migrate(db: sqlite3.Connection, name: str, version: int = VERSION) -> int:
     """Migrate a file inside the caller's transaction; return the version it had, or 0 if it was new."""
     check_application(db, name)  # again: another process may have been faster
     old = schema_version(db)
-    for number in range(old, VERSION):
+    for number in range(old, version):
         for statement in MIGRATIONS[number].split(";"):
             if statement.strip():
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {number + 1}")
-    if old < VERSION:
+    if old < version:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     return old
 

@@ -131,15 +131,15 @@ def _check_schema(db: SQLiteConnection) -> None:
         db.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 0")
 
 
-def _expected_columns() -> dict[str, list[str]]:
-    with closing(_new_schema()) as db:
+def _expected_columns(version: int = connection.VERSION) -> dict[str, list[str]]:
+    with closing(_new_schema(version=version)) as db:
         return {table: _columns(db, table) for table in _COPIED}
 
 
-def _new_schema(path: str = ":memory:") -> SQLiteConnection:
+def _new_schema(path: str = ":memory:", version: int = connection.VERSION) -> SQLiteConnection:
     db = sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)
     db.execute("BEGIN")
-    connection.migrate(db, path)
+    connection.migrate(db, path, version)
     db.execute("COMMIT")
     return db
 
@@ -395,12 +395,11 @@ def _read(
     if take(f"{select} NOT INDEXED ORDER BY {keys}") and known <= found.keys():
         return found, 0
     named = {*known}
-    first = max(found, default=None)
     before = {*found}
     take(f"{select} NOT INDEXED ORDER BY {descending}")
     if key == ["rowid"]:
         after = {one for one in found if one not in before}
-        low = first[0] if first else min((one[0] for one in known), default=1) - 1
+        low = max(before)[0] if before else min((one[0] for one in known), default=1) - 1
         high = min(after, default=max(known, default=(low,)))[0]
         known.update((no,) for no in range(low + 1, min(high, low + _MAX_PROBES)))
     elif table in _PARENTS:
@@ -409,7 +408,7 @@ def _read(
             if not take(f"{select} WHERE {column}=? ORDER BY {keys}", (number,)):
                 take(f"{select} WHERE {column}=? ORDER BY {descending}", (number,))
     condition = " AND ".join(f"{name}=?" for name in key)
-    for one in sorted(known - found.keys()):
+    for one in sorted(known - found.keys(), key=repr):  # damaged keys may be of several types
         take(f"{select} WHERE {condition}", one)
     return found, len(named - found.keys())
 
@@ -437,8 +436,10 @@ def repair_file(path: Path) -> RepairResult | None:
         with closing(_connect(path)) as db:
             connection.check_application(db, str(path))
             if [text for (text,) in db.execute("PRAGMA integrity_check(1)")] == ["ok"]:
-                _check_schema(db)
-                return None
+                # An older file that is sound is migrated when it is opened.
+                expected = _expected_columns(connection.schema_version(db) or connection.VERSION)
+                if {table: _columns(db, table) for table in expected} == expected:
+                    return None
     except DAMAGE as error:
         if connection.is_busy(error):
             raise connection.map_error(error, str(path)) from error
