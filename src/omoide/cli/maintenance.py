@@ -250,11 +250,12 @@ def backup_command(ctx: CommandContext, path: Path, force: bool) -> None:
         if beside.exists():  # SQLite would apply its changes to the new file
             problem = f"{str(path)!r} is in use as a store: {beside.name} lies beside it"
             raise Invalid("path", problem, "choose another path, or close that store")
+    target = temporary if path.exists() else path  # the old copy stays until the new one is complete
     with ctx.open_store() as store, progress_bar() as report:
         temporary.unlink(missing_ok=True)
         try:
-            require_sqlite(store).backup(temporary, progress=report and partial(report, "copying"))
-            temporary.replace(path)
+            require_sqlite(store).backup(target, progress=report and partial(report, "copying"))
+            target.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
     size = path.stat().st_size
