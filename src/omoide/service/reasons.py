@@ -30,8 +30,8 @@ PART_DESCRIPTIONS = {
     "role": "said by the side asked about",
     "reply": "what answers it fits",
     "recency": "recent",
-    "confidence": "sure",
-    "importance": "important",
+    "confidence": "its confidence",
+    "importance": "its importance",
     "reranker": "placed by the reranker",
 }
 """Description of each part of a score."""

@@ -39,7 +39,7 @@ export async function show(main, given) {
         ),
         el("button", { class: "main" }, "Show"),
     );
-    main.append(el("p", { class: "faint" }, "No model is asked, and nothing is written."), form, answer);
+    main.append(el("p", { class: "faint" }, "No model is called, and nothing is written."), form, answer);
 
     async function look() {
         const said = Object.fromEntries(new FormData(form));

@@ -79,9 +79,9 @@ function budget(context) {
             const before = Array(number).fill(["", 0]); // each part has a colour of its own
             return el(
                 "p",
-                {},
+                { class: "budget" },
+                label,
                 stacked([...before, ["used", Math.min(counts[name], share)]], share, label),
-                ` ${label}`,
             );
         }),
     );
