@@ -582,9 +582,9 @@ def test_a_protected_file_says_so(path: Path, public: Path) -> None:
 def test_a_backup_without_a_folder_names_the_path_it_was_given(path: Path) -> None:
     """No temporary name and no error number is in the error."""
     target = path.parent / "nowhere" / "copy.db"
-    with a_store("sqlite", path.parent, **OPTIONS) as store:
-        with pytest.raises(StoreFailed, match=rf"'{target}' cannot be created \(No such file or directory\)"):
-            store.backup(target)
+    message = rf"'{target}' cannot be created \(No such file or directory\)"
+    with a_store("sqlite", path.parent, **OPTIONS) as store, pytest.raises(StoreFailed, match=message):
+        store.backup(target)
 
 
 def test_a_store_that_is_held_for_too_long_says_so(path: Path) -> None:

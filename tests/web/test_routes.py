@@ -255,7 +255,7 @@ def test_no_other_site_is_let_in(ada: httpx2.Client) -> None:
 def test_what_there_is_not_is_told_as_a_problem(
     ada: httpx2.Client, method: str, path: str, status: int, remedy: str
 ) -> None:
-    """An unknown path, method or parameter answers in the same form as everything else, and says what to do."""
+    """An unknown path, method or parameter has a problem as its answer, which says what to do."""
     answer = ada.request(method, path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
     assert answer.json()["status"] == status

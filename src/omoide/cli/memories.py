@@ -190,7 +190,9 @@ types_option = click.option(
 def filter_options(function: Any) -> Any:
     """Add the options that filter memories."""
     for option in (
-        click.option("--min-confidence", type=float, metavar="X", help="How sure they are at least."),
+        click.option(
+            "--min-confidence", type=float, metavar="X", help="Their confidence at least, from 0 to 1."
+        ),
         click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
         click.option("--since", metavar="WHEN", help="Not before: a date, a time, or 7d for a week ago."),
         click.option("--key", metavar="KEY", help="With this key."),
@@ -289,7 +291,7 @@ def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool, n
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--cursor", help="The cursor that the page before gave.")
 @filter_options
-@click.option("--forgotten", is_flag=True, help="With those that were forgotten or replaced.")
+@click.option("--forgotten", is_flag=True, help="Include forgotten and replaced memories.")
 @click.option("--expired", is_flag=True, help="With those that have expired.")
 @click.option("--stale", is_flag=True, help="Include stale memories.")
 def list_command(
@@ -426,7 +428,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
     "--type", type=click.Choice(MEMORY_TYPES), metavar="TYPE", help="Its kind: fact, decision, convention, …"
 )
 @click.option("--tag", "tags", multiple=True, help="A tag; may be repeated.")
-@click.option("--confidence", type=float, help="How sure it is, from 0 to 1.")
+@click.option("--confidence", type=float, help="Its confidence, from 0 to 1.")
 @click.option("--importance", type=float, help="How much it matters, from 0 to 1.")
 @click.option("--source", type=click.Choice(SOURCES), help="Where it comes from.")
 @click.option("--rationale", help="Why it is so.")

@@ -64,10 +64,10 @@ _SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
 _OPTIONS = {
     "store": ("URL", "The store: a URL or the path of its file."),
     "namespace": ("NAME", "The namespace."),
-    "user": ("ID", "The user whose memory it is; usually any."),
-    "agent": ("ID", "The agent whose memory it is; '' for any."),
-    "project": ("ID", "The project; '' for any. Usually the repository you are in."),
-    "session": ("ID", "The session; usually any."),
+    "user": ("ID", "The user; default: any."),
+    "agent": ("ID", "The agent; '' for any."),
+    "project": ("ID", "The project; '' for any. Default: the current repository."),
+    "session": ("ID", "The session; default: any."),
     "embedder": ("NAME", "auto, local, none or provider:model."),
 }
 

@@ -22,10 +22,10 @@ import anyio
 import msgspec
 from litestar import Response
 from litestar.exceptions import (
-    MethodNotAllowedException,
-    NotFoundException,
     HTTPException,
+    MethodNotAllowedException,
     NotAuthorizedException,
+    NotFoundException,
     PermissionDeniedException,
     ValidationException,
 )

@@ -63,7 +63,9 @@ def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallb
             _copy(db, part, progress)
         part.rename(target)
     except OSError as error:
-        raise StoreFailed(str(target), f"cannot be written ({error.strerror})", "choose another path") from error
+        raise StoreFailed(
+            str(target), f"cannot be written ({error.strerror})", "choose another path"
+        ) from error
     finally:
         if part.is_file():
             part.unlink()
