@@ -159,7 +159,7 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
                 yield Finding("embedder", "note" if without_vectors else "ok", text + more)
             counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
             text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
-            yield Finding("entries", "ok", text)
+            yield Finding("entries", "ok", f"{text}, in {ctx.scope_text()}")
             if stats.unchecked:
                 text = f"{stats.unchecked} rows of an older version; omoide doctor --repair"
                 yield Finding("checksums", "note", text)

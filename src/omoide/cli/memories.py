@@ -136,19 +136,8 @@ def _erase_each(
     return receipts, None
 
 
-def _scope_text(ctx: CommandContext) -> str:
-    """Return the scope as text, marking a project that was inferred from the repository."""
-    parts = []
-    for name in ("namespace", "user", "agent", "project", "session"):
-        setting = getattr(ctx.settings, name)
-        if setting.value is not None:
-            mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
-            parts.append(f"{name} {sanitize(setting.value)}{mark}")
-    return ", ".join(parts)
-
-
 def _print_entries(entries: list[Entry], ctx: CommandContext, *, err: bool = False) -> None:
-    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {_scope_text(ctx)}:", err=err)
+    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {ctx.scope_text()}:", err=err)
     for entry in entries[:_MAX_LISTED]:
         click.echo(f"  {entry.id}  {truncate(entry.content, 70)}", err=err)
     if len(entries) > _MAX_LISTED:
@@ -160,7 +149,7 @@ def _print_receipts(receipts: list[EraseReceipt], ctx: CommandContext, *, everyt
         erased = f"erased, in {format_count(receipt.versions, 'version', 'versions')}"
         if everything:
             count = format_count(len(receipt.ids), "memory", "memories")
-            click.echo(f"{count} of {_scope_text(ctx)} {erased}")
+            click.echo(f"{count} of {ctx.scope_text()} {erased}")
         else:
             click.echo(f"{', '.join(receipt.ids)}  {erased}")
     _print_unreached(receipts)

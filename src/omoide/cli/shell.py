@@ -202,6 +202,16 @@ class CommandContext(NamedTuple):
         """Scope of the settings."""
         return self.settings.scope
 
+    def scope_text(self) -> str:
+        """Return the scope as text, marking a project that was inferred from the repository."""
+        parts = []
+        for name in ("namespace", "user", "agent", "project", "session"):
+            setting = getattr(self.settings, name)
+            if setting.value is not None:
+                mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
+                parts.append(f"{name} {sanitize(setting.value)}{mark}")
+        return ", ".join(parts)
+
     @contextmanager
     def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:
         """Open the store of the settings.
