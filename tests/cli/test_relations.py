@@ -109,7 +109,9 @@ def test_what_no_longer_holds_is_marked(omoide: Run, answer: Answer) -> None:
     omoide("forget", "m3")
     assert "(forgotten, stale) Memory number 3." in omoide("list", "--forgotten", "--stale").stdout
     checks = {check["name"]: check for check in answer("doctor", code=0)["checks"]}
-    assert checks["entries"]["detail"] == "0 in use, 2 forgotten, 1 stale, 0 expired"
+    assert checks["entries"]["detail"] == (
+        "0 in use, 2 forgotten, 1 stale, 0 expired, in namespace default, agent default"
+    )
     omoide("restore", "m1")
     assert ids(answer, "--stale") == ["m2", "m1"]
     assert "stale" not in omoide("show", "m2").stdout

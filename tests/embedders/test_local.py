@@ -47,6 +47,14 @@ def same(one: Embedding, other: Embedding) -> bool:
     )
 
 
+def test_the_encoder_reports_to_nobody(tmp_path: Path) -> None:
+    """ONNX Runtime leaves neither a device id nor a queue of events, in the home directory or elsewhere."""
+    program = "from omoide.embedders import choose; choose('local').embed(['a text'])"
+    folders = {name: str(tmp_path) for name in ("HOME", "XDG_CACHE_HOME", "TMPDIR", "USERPROFILE")}
+    subprocess.run([sys.executable, "-B", "-c", program], check=True, cwd=tmp_path, env=folders)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_every_token_has_a_vector_and_its_word(encoder: Embedder) -> None:
     """A word in several pieces has a row for each, all under the word as the text has it, in lower case."""
     (found,) = encoder.embed(["The PHOTOGRAPHIST!"])

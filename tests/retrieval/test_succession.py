@@ -113,6 +113,14 @@ def test_statements_of_one_time_keep_their_order() -> None:
     assert arrange_all("Where is my desk?", build_pool(DESKS[:2], [4, 4]), ALWAYS) == ([0, 1], {})
 
 
+def test_a_question_of_a_time_keeps_the_order_of_the_scores() -> None:
+    """Which hits are of that time is in the scores; the newest of all is no better an answer."""
+    pool = build_pool(DESKS[:2], [970, 999])
+    for query in ("Where was my desk last month?", "Where was my desk in October 2023?"):
+        order, newer = arrange_all(query, pool, outdated=ALWAYS, relevance=[0.6, 0.5])
+        assert (order, newer) == ([0, 1], {})
+
+
 def test_without_relevance_the_order_stays() -> None:
     """An embedder without a calibration changes nothing."""
     pool, query = build_pool(["one", "two"], [1, 2]), parse_query("one or two?", now=NOW)

@@ -129,6 +129,19 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
         assert list_ids(store) == ["a"]
 
 
+@pytest.mark.parametrize("size", [0, 50, 101, 4096, 20_000])
+def test_a_file_without_a_memory_is_never_repaired_to_an_empty_store(path: Path, size: int) -> None:
+    """What is left of it stays where it is, and the error names the store; an empty file is a new store."""
+    path.write_bytes(path.read_bytes()[:size])
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+    if size == 0:
+        assert repair_file(path) is None
+    else:
+        with pytest.raises(Corrupted, match=rf"'{path}' has no memory that can be read"):
+            repair_file(path)
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     """It is refused, and nothing in it changes."""
     path = tmp_path / "memory.db"
@@ -736,6 +749,14 @@ def test_a_protected_file_says_so(path: Path, public: Path) -> None:
     public.chmod(0o755)
     copy.chmod(0o644)
     assert whole(copy) == whole(path)
+
+
+def test_a_backup_without_a_folder_names_the_path_it_was_given(path: Path) -> None:
+    """No temporary name and no error number is in the error."""
+    target = path.parent / "nowhere" / "copy.db"
+    message = rf"'{target}' cannot be created \(No such file or directory\)"
+    with a_store("sqlite", path.parent, **OPTIONS) as store, pytest.raises(StoreFailed, match=message):
+        store.backup(target)
 
 
 def test_a_store_that_is_held_for_too_long_says_so(path: Path) -> None:

@@ -96,7 +96,7 @@ async def test_a_memory_is_forgotten_restored_and_erased(place: InspectedServer,
         await page.get_by_label("takes its place").fill(place.decision)
         await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
         await card.wait_for(state="detached")
-        await page.get_by_label("with forgotten ones").check()
+        await page.get_by_label("Include forgotten").check()
         await page.get_by_role("button", name="Find").click()
         await card.get_by_text("a test").wait_for()
         id = str(await card.get_attribute("data-id"))
@@ -157,11 +157,11 @@ async def test_somebody_is_found_for_work(place: InspectedServer, browser: Brows
     async with sign_in(browser, place) as page:
         await open_page(page, place, "agents")
         await page.get_by_label("Action").fill("fetch_url")
-        await page.get_by_role("button", name="Who can?").click()
+        await page.get_by_role("button", name="Find").click()
         await page.locator("ol li").nth(1).wait_for()
         assert "veteran" in str(await page.locator("ol li").first.text_content())
         card = page.locator(".card", has_text="scout")
-        await card.get_by_role("button", name="What does it believe?").click()
+        await card.get_by_role("button", name="Show spaces").click()
         await card.get_by_text("world, rev 1").click()
         await card.get_by_text("<img src=x").wait_for()
 
@@ -176,8 +176,8 @@ async def test_the_keyboard_is_enough(place: InspectedServer, browser: Browser) 
         await wait_until_ready(page, "memories")
         await page.locator("body").press("/")
         assert await page.evaluate("document.activeElement.name") == "query"
-        await page.get_by_role("button", name="Keys").press("?")
-        await page.get_by_role("heading", name="Keys").wait_for()
+        await page.get_by_role("button", name="Shortcuts").press("?")
+        await page.get_by_role("heading", name="Shortcuts").wait_for()
         await page.keyboard.press("Escape")
         assert await page.locator("dialog[open]").count() == 0
 
@@ -205,7 +205,6 @@ async def test_an_address_lets_in_one_person_once(place: InspectedServer, browse
     page = await context.new_page()
     await page.goto(f"{place.url}/inspect/")
     await page.get_by_text("You are not signed in").wait_for()
-    await page.goto("about:blank")
     await page.goto(address)
     await page.get_by_text("this address was used before or is too old").wait_for()
     await context.close()
@@ -228,6 +227,45 @@ async def test_two_servers_on_one_host_do_not_disturb_each_other(
     )
     assert len(first) == len(second) == 1
     assert first != second
+
+
+async def test_an_address_signs_in_the_page_that_is_open(place: InspectedServer, browser: Browser) -> None:
+    """A browser does not load a page again for what follows the #; the key leaves the address bar."""
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(f"{place.url}/inspect/")
+    await page.get_by_text("You are not signed in").wait_for()
+    assert await page.get_by_role("button").count() == 0  # no control that does nothing
+    await page.goto(place.entrance)
+    await wait_until_ready(page, "memories")
+    assert await page.get_by_role("button", name="Apply").is_visible()
+    await page.goto(place.entrance)
+    await page.wait_for_url("**/inspect/")
+    await context.close()
+
+
+async def test_a_session_that_ended_says_how_to_sign_in(place: InspectedServer, browser: Browser) -> None:
+    """It names the address to open, not the token that a program would need."""
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(place.entrance)
+    await wait_until_ready(page, "memories")
+    place.sessions.sign_out(await page.evaluate("localStorage.getItem('omoide-secret')"))
+    await page.get_by_role("link", name="Timeline").click()
+    await page.get_by_text("You are not signed in. Open the address").wait_for()
+    await page.route("**/v1/**", lambda route: route.abort())
+    await page.get_by_role("link", name="Memories").click()
+    await page.get_by_text("The server does not answer").wait_for()
+    await context.close()
+
+
+async def test_a_question_includes_forgotten_memories(place: InspectedServer, browser: Browser) -> None:
+    """As the list does."""
+    async with sign_in(browser, place) as page:
+        await page.get_by_label("Question").fill("which database?")
+        await page.get_by_label("Include forgotten").check()
+        await page.get_by_role("button", name="Find").click()
+        await page.locator(".card.gone", has_text="The shop runs on Postgres 14.").wait_for()
 
 
 async def test_who_signs_out_has_to_sign_in_again(place: InspectedServer, browser: Browser) -> None:

@@ -243,21 +243,23 @@ def test_no_other_site_is_let_in(ada: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
+    ("method", "path", "status", "remedy"),
     [
-        ("GET", "/v1/absent", 404),
-        ("GET", "/v1/remember", 405),
-        ("DELETE", "/v1/entry", 405),
-        ("GET", "/", 404),
+        ("GET", "/v1/absent", 404, "GET /schema lists all"),
+        ("GET", "/v1/remember", 405, "takes OPTIONS, POST"),
+        ("DELETE", "/v1/entry", 405, "takes GET, OPTIONS"),
+        ("GET", "/", 404, "GET /schema lists all"),
+        ("GET", "/v1/entries?agnt=ada", 400, "agnt is an unknown parameter; use agent, "),
     ],
 )
 def test_what_there_is_not_is_told_as_a_problem(
-    ada: httpx2.Client, method: str, path: str, status: int
+    ada: httpx2.Client, method: str, path: str, status: int, remedy: str
 ) -> None:
-    """An unknown path or method answers in the same form as everything else."""
+    """An unknown path, method or parameter has a problem as its answer, which says what to do."""
     answer = ada.request(method, path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
     assert answer.json()["status"] == status
+    assert remedy in answer.json()["detail"]
 
 
 def test_a_store_that_is_closed_cannot_serve(server: Service, ada: httpx2.Client) -> None:

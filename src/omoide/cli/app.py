@@ -104,8 +104,8 @@ class CommandGroup(click.Group):
 def app() -> None:
     """Keep and find memories, from the shell.
 
-    Memories lie in one SQLite file, or on a server; `omoide doctor` tells where, and why. The options below
-    may stand before or after a command, and each has a variable, such as OMOIDE_STORE.
+    Memories are stored in one SQLite file, or on a server; `omoide doctor` shows where, and why. The options
+    below may stand before or after a command, and each has a variable, such as OMOIDE_STORE.
 
     Exit codes: 0 done, 1 nothing found, 2 wrong input, 3 conflict, 4 the store or a model failed.
     """

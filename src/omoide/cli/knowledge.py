@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.argument("id")
 @click.option("--depth", type=COUNT, default=20, show_default=True, metavar="N", help="How far to go back.")
 def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
-    """Show where a memory comes from, back to what was said."""
+    """Show the provenance of a memory, back to its sources."""
     from omoide.longterm.lineage import provenance
 
     with ctx.open_store() as store:
@@ -220,7 +220,7 @@ def prune_command(
     limit: int,
     apply: bool,
 ) -> None:
-    """Forget memories that are old, unsure and unused: those that meet all that is given.
+    """Forget memories that are old, unused and of low confidence: those that meet all that is given.
 
     Decisions, conventions and lessons stay. Nothing is erased: `omoide restore` brings a memory back.
     """

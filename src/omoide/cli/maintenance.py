@@ -159,7 +159,7 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
                 yield Finding("embedder", "note" if without_vectors else "ok", text + more)
             counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
             text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
-            yield Finding("entries", "ok", text)
+            yield Finding("entries", "ok", f"{text}, in {ctx.scope_text()}")
             if stats.unchecked:
                 text = f"{stats.unchecked} rows of an older version; omoide doctor --repair"
                 yield Finding("checksums", "note", text)
@@ -250,11 +250,12 @@ def backup_command(ctx: CommandContext, path: Path, force: bool) -> None:
         if beside.exists():  # SQLite would apply its changes to the new file
             problem = f"{str(path)!r} is in use as a store: {beside.name} lies beside it"
             raise Invalid("path", problem, "choose another path, or close that store")
+    target = temporary if path.exists() else path  # the old copy stays until the new one is complete
     with ctx.open_store() as store, progress_bar() as report:
         temporary.unlink(missing_ok=True)
         try:
-            require_sqlite(store).backup(temporary, progress=report and partial(report, "copying"))
-            temporary.replace(path)
+            require_sqlite(store).backup(target, progress=report and partial(report, "copying"))
+            target.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
     size = path.stat().st_size

@@ -136,19 +136,8 @@ def _erase_each(
     return receipts, None
 
 
-def _scope_text(ctx: CommandContext) -> str:
-    """Return the scope as text, marking a project that was inferred from the repository."""
-    parts = []
-    for name in ("namespace", "user", "agent", "project", "session"):
-        setting = getattr(ctx.settings, name)
-        if setting.value is not None:
-            mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
-            parts.append(f"{name} {sanitize(setting.value)}{mark}")
-    return ", ".join(parts)
-
-
 def _print_entries(entries: list[Entry], ctx: CommandContext, *, err: bool = False) -> None:
-    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {_scope_text(ctx)}:", err=err)
+    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {ctx.scope_text()}:", err=err)
     for entry in entries[:_MAX_LISTED]:
         click.echo(f"  {entry.id}  {truncate(entry.content, 70)}", err=err)
     if len(entries) > _MAX_LISTED:
@@ -160,7 +149,7 @@ def _print_receipts(receipts: list[EraseReceipt], ctx: CommandContext, *, everyt
         erased = f"erased, in {format_count(receipt.versions, 'version', 'versions')}"
         if everything:
             count = format_count(len(receipt.ids), "memory", "memories")
-            click.echo(f"{count} of {_scope_text(ctx)} {erased}")
+            click.echo(f"{count} of {ctx.scope_text()} {erased}")
         else:
             click.echo(f"{', '.join(receipt.ids)}  {erased}")
     _print_unreached(receipts)
@@ -190,7 +179,9 @@ types_option = click.option(
 def filter_options(function: Any) -> Any:
     """Add the options that filter memories."""
     for option in (
-        click.option("--min-confidence", type=float, metavar="X", help="How sure they are at least."),
+        click.option(
+            "--min-confidence", type=float, metavar="X", help="Their confidence at least, from 0 to 1."
+        ),
         click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
         click.option("--since", metavar="WHEN", help="Not before: a date, a time, or 7d for a week ago."),
         click.option("--key", metavar="KEY", help="With this key."),
@@ -289,7 +280,7 @@ def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool, n
 @click.option("--limit", type=COUNT, default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--cursor", help="The cursor that the page before gave.")
 @filter_options
-@click.option("--forgotten", is_flag=True, help="With those that were forgotten or replaced.")
+@click.option("--forgotten", is_flag=True, help="Include forgotten and replaced memories.")
 @click.option("--expired", is_flag=True, help="With those that have expired.")
 @click.option("--stale", is_flag=True, help="Include stale memories.")
 def list_command(
@@ -426,7 +417,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
     "--type", type=click.Choice(MEMORY_TYPES), metavar="TYPE", help="Its kind: fact, decision, convention, …"
 )
 @click.option("--tag", "tags", multiple=True, help="A tag; may be repeated.")
-@click.option("--confidence", type=float, help="How sure it is, from 0 to 1.")
+@click.option("--confidence", type=float, help="Its confidence, from 0 to 1.")
 @click.option("--importance", type=float, help="How much it matters, from 0 to 1.")
 @click.option("--source", type=click.Choice(SOURCES), help="Where it comes from.")
 @click.option("--rationale", help="Why it is so.")

@@ -45,7 +45,7 @@ REACHES = ("session", "project", "user", "agent")
 
 @command("promote", "omoide promote conv-1", "omoide promote conv-1 --threshold 0.5 --apply")
 @click.argument("id", metavar="SESSION")
-@click.option("--threshold", type=float, metavar="X", help="What is enough, from 0 to 1; 0.6 usually.")
+@click.option("--threshold", type=float, metavar="X", help="The score needed, from 0 to 1; default: 0.6.")
 @apply_options
 def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply: bool) -> int:
     """Show what of a session's short-term memory would become lasting, and why; --apply promotes it.

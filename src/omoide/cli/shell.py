@@ -64,10 +64,10 @@ _SERVER_SCHEMES = ("postgresql", "postgres", "redis", "rediss")
 _OPTIONS = {
     "store": ("URL", "The store: a URL or the path of its file."),
     "namespace": ("NAME", "The namespace."),
-    "user": ("ID", "The user whose memory it is; usually any."),
-    "agent": ("ID", "The agent whose memory it is; '' for any."),
-    "project": ("ID", "The project; '' for any. Usually the repository you are in."),
-    "session": ("ID", "The session; usually any."),
+    "user": ("ID", "The user; default: any."),
+    "agent": ("ID", "The agent; '' for any."),
+    "project": ("ID", "The project; '' for any. Default: the current repository."),
+    "session": ("ID", "The session; default: any."),
     "embedder": ("NAME", "auto, local, none or provider:model."),
 }
 
@@ -201,6 +201,16 @@ class CommandContext(NamedTuple):
     def scope(self) -> Scope:
         """Scope of the settings."""
         return self.settings.scope
+
+    def scope_text(self) -> str:
+        """Return the scope as text, marking a project that was inferred from the repository."""
+        parts = []
+        for name in ("namespace", "user", "agent", "project", "session"):
+            setting = getattr(self.settings, name)
+            if setting.value is not None:
+                mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
+                parts.append(f"{name} {sanitize(setting.value)}{mark}")
+        return ", ".join(parts)
 
     @contextmanager
     def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:

@@ -151,7 +151,7 @@ _format_option = partial(click.option, "--format", help="The format, if the file
 @_format_option(type=click.Choice([*EXPORT_FORMATS.values()]))
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def export_command(ctx: CommandContext, file: Path, format: str | None, force: bool) -> None:
-    """Write the memories that are meant to FILE: .jsonl, or as RDF .ttl, .trig, .jsonld or .nq.
+    """Export the memories of the scope to FILE: .jsonl, or as RDF .ttl, .trig, .jsonld or .nq.
 
     All of them, also those that were forgotten or no longer hold. The file is there when it is complete.
     """
@@ -177,10 +177,10 @@ def export_command(ctx: CommandContext, file: Path, format: str | None, force: b
 @_format_option(type=click.Choice([*IMPORT_FORMATS.values()]))
 @click.option("--thread", metavar="NAME", help="What a chat is called; usually what the file says.")
 def import_command(ctx: CommandContext, file: Path, format: str | None, thread: str | None) -> None:
-    """Take over the memories of FILE, or what was said in a chat, all of it or nothing.
+    """Import the memories of FILE, or what was said in a chat, all of it or nothing.
 
     What the store has already is left as it is, so doing it twice does no harm. Memories that do not say
-    whose they are become those of the user, agent, project and session that are meant; others have to be
+    whose they are become those of the user, agent, project and session of the scope; others have to be
     theirs.
     """
     if not file.exists():
@@ -288,7 +288,7 @@ def sparql_command(
     timeout: float,
     **options: Any,
 ) -> int:
-    """Ask the memories that are meant in SPARQL; - reads the query from standard input.
+    """Query the memories of the scope in SPARQL; - reads the query from standard input.
 
     SELECT prints a table, ASK yes or no, CONSTRUCT and DESCRIBE triples. A query cannot change anything, and
     runs in a process of its own that ends with the time.
@@ -383,7 +383,7 @@ def _escape(char: str) -> str:
 @command("validate", "omoide validate", "omoide validate --strict --json")
 @click.option("--strict", is_flag=True, help="What is incomplete counts as wrong, too.")
 def validate_command(ctx: CommandContext, strict: bool) -> int:
-    """Check the memories that are meant against the shapes of the ontology.
+    """Validate the memories of the scope against the shapes of the ontology.
 
     Ends with code 1 if they do not conform.
     """

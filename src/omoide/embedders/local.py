@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
+# Unless told otherwise before it is imported, ONNX Runtime reports to its maker, and stores a device id.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 try:
     import numpy as np
     import onnxruntime

@@ -100,7 +100,7 @@ async def who_can(
 
 def agent_not_found(id: str) -> NotFound:
     """Return the error for an agent that is not stored, or not in the scope."""
-    return NotFound("stored agent", id, "see which there are")
+    return NotFound("stored agent", id, "list the stored agents, and pass the id of one")
 
 
 async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Agent, int]:

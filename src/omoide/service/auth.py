@@ -105,7 +105,7 @@ async def revoke(store: Any, id: str) -> ApiToken:
         TOKEN_KIND, ids.check(id), TOKEN_SCOPE
     )
     if document is None:
-        raise NotFound("token", id, "see which there are")
+        raise NotFound("token", id, "pass the id of one that omoide token list shows")
     stored = _decode_token(document)
     if stored.token.revoked_at is None:
         stored.token = stored.token.replace(revoked_at=clock.now())

@@ -30,8 +30,8 @@ PART_DESCRIPTIONS = {
     "role": "said by the side asked about",
     "reply": "what answers it fits",
     "recency": "recent",
-    "confidence": "sure",
-    "importance": "important",
+    "confidence": "its confidence",
+    "importance": "its importance",
     "reranker": "placed by the reranker",
 }
 """Description of each part of a score."""
@@ -49,6 +49,7 @@ NEGATIVE_PART_DESCRIPTIONS = {
     "cover": "has fewer words of the question than most, with what was said around it",
     "episode": "its conversation fits less",
     "rarity": "says it in common words",
+    "date": "not from the time asked about",
     "newer": "a newer hit says something else of the same subject",
 }
 """Descriptions of negative values, for the parts that compare an entry with others."""

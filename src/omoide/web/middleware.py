@@ -23,7 +23,9 @@ import msgspec
 from litestar import Response
 from litestar.exceptions import (
     HTTPException,
+    MethodNotAllowedException,
     NotAuthorizedException,
+    NotFoundException,
     PermissionDeniedException,
     ValidationException,
 )
@@ -139,10 +141,8 @@ def check_query(connection: HTTPConnection, info: RouteInfo) -> None:
         raise invalid_parameter("query", "is not in UTF-8") from None
     for name in connection.query_params:
         if name not in info.parameters:
-            raise invalid_parameter(
-                "query",
-                f"has a parameter that is unknown here; use {', '.join(sorted(info.parameters))}",
-            )
+            known = ", ".join(sorted(info.parameters))
+            raise invalid_parameter(name[:40], f"is an unknown parameter; use {known}")
         if len(connection.query_params.getall(name)) > 1:
             raise invalid_parameter(name, "is given more than once")
         if name in info.non_text and connection.query_params[name].lower() == "null":
@@ -157,7 +157,8 @@ async def authorize(connection: HTTPConnection, handler: BaseRouteHandler) -> No
     token = await _authenticate(connection)
     if token is None:
         raise NotAuthorizedException(
-            "a token is needed: Authorization: Bearer …; omoide token create makes one",
+            "the token is missing, unknown, expired or revoked; "
+            "send Authorization: Bearer …, with a token that omoide token create made",
             headers={"WWW-Authenticate": 'Bearer realm="omoide"'},
         )
     check_query(connection, handler.opt[ROUTE_INFO_KEY])
@@ -246,6 +247,11 @@ def handle_http_error(request: HTTPRequest, error: HTTPException) -> Response[Pr
     kind, title = PROBLEM_TITLES.get(status, ("refused", "Refused"))
     field = None
     detail = error_line(error.detail)
+    if isinstance(error, NotFoundException):
+        detail = "the path is unknown; GET /schema lists all"
+    elif isinstance(error, MethodNotAllowedException):
+        allowed = {name.lower(): value for name, value in (error.headers or {}).items()}["allow"]
+        detail = f"the path takes {', '.join(sorted(allowed.split(', ')))}"
     if isinstance(error, ValidationException) and isinstance(error.extra, list) and error.extra:
         first = error.extra[0]
         field = first.get("key") if isinstance(first, dict) else None

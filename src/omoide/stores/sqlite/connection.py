@@ -652,8 +652,11 @@ def check_single_name(path: Path) -> None:
         )
 
 
-def create_private_file(path: Path) -> None:
-    """Create a file that only its owner can read, unless it exists; its side files get the same mode."""
+def create_private_file(path: Path, wanted: Path | None = None) -> None:
+    """Create a file that only its owner can read, unless it exists; its side files get the same mode.
+
+    Errors name the file that is wanted, if this is a temporary one beside it.
+    """
     try:
         if sys.platform == "linux":
             # Without a descriptor: another thread may open the file at once, and closing one drops its locks.
@@ -665,4 +668,4 @@ def create_private_file(path: Path) -> None:
     except OSError as error:
         remedy = "check that its folder exists and is yours"
         kind = ReadOnly if isinstance(error, PermissionError) or error.errno == EROFS else StoreFailed
-        raise kind(str(path), f"cannot be opened ({error})", remedy) from error
+        raise kind(str(wanted or path), f"cannot be created ({error.strerror})", remedy) from error

@@ -59,14 +59,14 @@ def salvage(path: Path) -> RepairResult:
 
     Raises:
         Busy: Another process has the store open.
-        Corrupted: No table can be read.
+        Corrupted: Neither a memory nor a document can be read.
     """
     suffix = ids.uuid7()[-8:]
     fresh = path.with_name(f"{path.name}.{suffix}.repaired")
     kept = path.with_name(f"{path.name}.{suffix}.damaged")
     try:
         with map_errors(str(path)), _open_damaged(path) as damaged:
-            result = _copy_rows(damaged, fresh, kept)
+            result = _copy_rows(damaged, path, fresh, kept)
             _swap(path, fresh, kept)
     finally:
         for name in (fresh, *(fresh.with_name(f"{fresh.name}{end}") for end in ("-wal", "-shm", "-journal"))):
@@ -155,7 +155,7 @@ def _columns(db: SQLiteConnection, table: str) -> list[str]:
 def _patched_copy(path: Path) -> Iterator[SQLiteConnection]:
     """Yield a connection to a copy whose header and schema are those of this version."""
     copy = path.with_name(f"{path.name}.{ids.uuid7()[-8:]}.salvage")
-    create_private_file(copy)
+    create_private_file(copy, path)
     try:
         shutil.copyfile(path, copy)
         with suppress(FileNotFoundError):
@@ -173,7 +173,7 @@ def _patched_copy(path: Path) -> Iterator[SQLiteConnection]:
 def _patch_header(copy: Path) -> None:
     """Write the header that a file of ours has; only size and versions differ between files."""
     data = copy.read_bytes()[:100].ljust(100, b"\0")
-    size = copy.stat().st_size
+    size = max(copy.stat().st_size, 4_096)
     (page,) = struct.unpack(">H", data[16:18])
     page = 65_536 if page == 1 else page
     if page not in _PAGE_SIZES or size % page:
@@ -194,6 +194,7 @@ def _patch_header(copy: Path) -> None:
         + data[96:100]
     )
     with copy.open("r+b") as file:
+        file.truncate(size)  # the end of a first page that was cut off is empty
         file.write(header)
 
 
@@ -320,8 +321,8 @@ def _correct_definitions(db: SQLiteConnection) -> None:
 # Rows
 
 
-def _copy_rows(damaged: SQLiteConnection, fresh: Path, kept: Path) -> RepairResult:
-    create_private_file(fresh)
+def _copy_rows(damaged: SQLiteConnection, path: Path, fresh: Path, kept: Path) -> RepairResult:
+    create_private_file(fresh, path)
     aside, lost = repairing.DamagedRows(), Counter[str]()
     columns = _expected_columns()
     found: dict[str, dict[Any, tuple[Any, ...]]] = {}
@@ -331,10 +332,8 @@ def _copy_rows(damaged: SQLiteConnection, fresh: Path, kept: Path) -> RepairResu
         if condition is not None:
             at = columns[table].index("given")
             found[table] = {key: row for key, row in found[table].items() if row[at] == 1}
-    if not any(found.values()):
-        raise Corrupted(
-            damaged.name, "has no table that can be read", "restore a backup; nothing was changed"
-        )
+    if not (found["entries"] or found["documents"]):  # an empty store would look sound
+        raise Corrupted(str(path), "has no memory that can be read", "restore a backup; nothing was changed")
     with closing(_new_schema(str(fresh))) as db:
         db.execute("BEGIN")
         for table, some in found.items():
@@ -436,9 +435,10 @@ def repair_file(path: Path) -> RepairResult | None:
         with closing(_connect(path)) as db:
             connection.check_application(db, str(path))
             if [text for (text,) in db.execute("PRAGMA integrity_check(1)")] == ["ok"]:
-                # An older file that is sound is migrated when it is opened.
+                # Without tables it is a new store; an older file that is sound is migrated when it is opened.
                 expected = _expected_columns(connection.schema_version(db) or connection.VERSION)
-                if {table: _columns(db, table) for table in expected} == expected:
+                is_new = db.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
+                if is_new or {table: _columns(db, table) for table in expected} == expected:
                     return None
     except DAMAGE as error:
         if connection.is_busy(error):

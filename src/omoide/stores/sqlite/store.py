@@ -57,19 +57,21 @@ def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallb
         raise StoreFailed(str(target), "exists already", "choose another path, or remove it first")
     part = target.with_name(f"{target.name}.{ids.uuid7()[-8:]}.part")
     try:
-        with connections.read_transaction() as db, map_errors(str(part)):
+        with connections.read_transaction() as db, map_errors(str(target)):
             rows.last_seq(db)  # from now on one state is seen, whatever is written meanwhile
+            create_private_file(part, target)
             _copy(db, part, progress)
         part.rename(target)
     except OSError as error:
-        raise StoreFailed(str(target), f"cannot be written ({error})", "choose another path") from error
+        raise StoreFailed(
+            str(target), f"cannot be written ({error.strerror})", "choose another path"
+        ) from error
     finally:
         if part.is_file():
             part.unlink()
 
 
 def _copy(db: sqlite3.Connection, target: Path, progress: ProgressCallback | None) -> None:
-    create_private_file(target)
     with closing(sqlite3.connect(target)) as copy:
         db.backup(copy, pages=2_000, progress=_backup_progress(progress))
         copy.execute("PRAGMA journal_mode = DELETE")
@@ -280,7 +282,7 @@ def _open_file(path: Path, embedder: Any, settings: StoreSettings) -> SQLiteStor
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreFailed(
-                str(path), f"has no folder ({error})", "make it, or choose another path"
+                str(path), f"has no folder ({error.strerror})", "make it, or choose another path"
             ) from error
     elif not path.exists():
         raise StoreFailed(str(path), "does not exist", "open it once without mode=ro")

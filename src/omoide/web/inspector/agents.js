@@ -1,4 +1,4 @@
-// Who rests here, what are they, and who can do something?
+// The stored agents, and those that can do an action.
 
 import { get, post } from "./api.js";
 import { el, facts, notice } from "./dom.js";
@@ -17,9 +17,9 @@ export async function show(main) {
         },
         el("label", {}, "Action", el("input", { name: "action", placeholder: "fetch_url" })),
         el("label", {}, "Tags", el("input", { name: "tags", placeholder: "web, fast" })),
-        el("button", { class: "main" }, "Who can?"),
+        el("button", { class: "main" }, "Find"),
     );
-    main.append(el("h3", {}, "Who can do this?"), form, answer, el("h3", {}, "Everybody"));
+    main.append(el("h3", {}, "Find an agent"), form, answer, el("h3", {}, "All agents"));
     if (!found.agents.length) {
         main.append(el("p", {}, "No agent is stored in this namespace yet."));
         return;
@@ -39,7 +39,7 @@ export async function show(main) {
         answer.replaceChildren(
             ...(choices.length
                 ? choices.map((one) => el("li", {}, el("b", {}, one.id), ` — ${one.reason}`))
-                : [el("li", {}, "Nobody.")]),
+                : [el("li", {}, "No agent can do this.")]),
         );
     }
 }
@@ -96,7 +96,7 @@ function identity(one) {
                   el(
                       "button",
                       { type: "button", onclick: () => look().catch((error) => notice(error.message)) },
-                      "What does it believe?",
+                      "Show spaces",
                   ),
               )
             : null,

@@ -1,4 +1,4 @@
-// How does the page ask the server?
+// Requests to the server, and the session of the page.
 
 // The secret of the session is in the storage of this origin: unlike a cookie, it is sent nowhere by itself.
 const STORED = "omoide-secret";
@@ -11,11 +11,22 @@ export class Problem extends Error {
     }
 }
 
+const SIGNED_OUT =
+    "You are not signed in. Open the address that omoide serve printed; it signs in one browser, within ten minutes. After that, start omoide serve again.";
+
 const shown = () => ({ authorization: `Bearer ${localStorage.getItem(STORED)}` });
-const configuration = () => fetch("session", { credentials: "omit", headers: shown() });
+const configuration = () => request("session", { credentials: "omit", headers: shown() });
+
+async function request(path, options) {
+    try {
+        return await fetch(path, options);
+    } catch {
+        throw new Problem({ detail: "The server does not answer. Check that omoide serve is still running." });
+    }
+}
 
 async function signIn(key) {
-    const answer = await fetch("sign-in", {
+    const answer = await request("sign-in", {
         method: "POST",
         credentials: "omit",
         body: JSON.stringify({ key }),
@@ -33,16 +44,18 @@ export async function entered() {
         await signIn(key[1]);
         answer = await configuration();
     }
-    if (!answer?.ok)
-        throw new Problem({ detail: "You are not signed in: open the address that omoide serve printed." });
+    if (!answer?.ok) throw new Problem({ detail: SIGNED_OUT });
     session = await answer.json();
     return session;
 }
 
 export async function signOut() {
-    await fetch("sign-out", { method: "POST", credentials: "omit", headers: shown() });
-    localStorage.removeItem(STORED);
-    location.reload();
+    try {
+        await request("sign-out", { method: "POST", credentials: "omit", headers: shown() });
+    } finally {
+        localStorage.removeItem(STORED);
+        location.reload();
+    }
 }
 
 export const types = () => session.types;
@@ -66,7 +79,7 @@ export const scope = {
 
 async function told(answer) {
     const body = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
-    if (!answer.ok) throw new Problem(body);
+    if (!answer.ok) throw new Problem(answer.status === 401 && session ? { detail: SIGNED_OUT } : body);
     return body;
 }
 
@@ -76,11 +89,11 @@ const agentPaths = ["agents", "identity", "spaces", "who-can"];
 const query = (path, more) => scope.query(agentPaths.includes(path) ? { ...more, ...ofAgents } : more);
 
 export const get = async (path, more = {}) =>
-    told(await fetch(`../v1/${path}?${query(path, more)}`, { credentials: "omit", headers: shown() }));
+    told(await request(`../v1/${path}?${query(path, more)}`, { credentials: "omit", headers: shown() }));
 
 export const post = async (path, body, more = {}) =>
     told(
-        await fetch(`../v1/${path}?${query(path, more)}`, {
+        await request(`../v1/${path}?${query(path, more)}`, {
             method: "POST",
             credentials: "omit",
             body: JSON.stringify(body),

@@ -1,4 +1,4 @@
-// How is a page put together? From elements and text, never from markup: what was remembered is data.
+// Elements of a page, made of text and never of markup: memories are data.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -63,6 +63,7 @@ export const clipped = (text, length) => (text.length > length ? `${text.slice(0
 export const moment = (ms) =>
     ms === null || ms === undefined ? "" : new Date(ms).toISOString().replace("T", " ").slice(0, 16);
 export const percent = (part) => `${Math.round(part * 100)} %`;
+export const decimal = (part) => String(Math.round(part * 100) / 100);
 export const key = (number, text) => el("li", {}, el("span", { class: `key s${number}` }), text);
 
 export function notice(text) {

@@ -1,7 +1,7 @@
 // The provenance of a memory, and what it is related to.
 
 import { get } from "./api.js";
-import { clipped, el, moment, notice, percent, svg, wide } from "./dom.js";
+import { clipped, decimal, el, moment, notice, svg, wide } from "./dom.js";
 import { card } from "./memories.js";
 
 const [WIDTH, HEIGHT, GAP_X, GAP_Y] = [210, 54, 110, 22];
@@ -30,7 +30,7 @@ export async function show(main, given) {
                 required: true,
             }),
         ),
-        el("button", { class: "main" }, "Draw"),
+        el("button", { class: "main" }, "Show"),
     );
     main.append(form);
     if (!id) {
@@ -39,7 +39,7 @@ export async function show(main, given) {
             el(
                 "p",
                 {},
-                page.entries.length ? "Choose one of the newest:" : "Nothing is remembered here yet.",
+                page.entries.length ? "Choose one of the newest:" : "No memories in this scope.",
             ),
             el(
                 "ul",
@@ -73,9 +73,9 @@ export async function show(main, given) {
                 show(main, given);
             }),
         ),
-        el("h3", {}, "Drawn"),
+        el("h3", {}, "Diagram"),
         wide("The graph", picture(drawn)),
-        el("h3", {}, "In words"),
+        el("h3", {}, "Relations"),
         el(
             "ul",
             {},
@@ -86,7 +86,7 @@ export async function show(main, given) {
     );
     if (!drawn.links.length)
         main.append(
-            el("p", { class: "faint" }, "It depends on nothing that is stored, and is related to nothing."),
+            el("p", { class: "faint" }, "It depends on no other memory, and has no relations."),
         );
 }
 
@@ -100,7 +100,7 @@ function layout(origin, related) {
         return id;
     };
     const memory = (entry, column, more = {}) =>
-        node(entry.id, entry.content, `${entry.type || "memory"}, ${percent(entry.confidence)}`, column, {
+        node(entry.id, entry.content, `${entry.type || "memory"}, confidence ${decimal(entry.confidence)}`, column, {
             memory: true,
             gone: entry.superseded_by !== null || entry.stale,
             ...more,

@@ -1,4 +1,4 @@
-// Is everything in order?
+// Statistics and the integrity check.
 
 import { get } from "./api.js";
 import { el, percent, stacked, table } from "./dom.js";
@@ -25,7 +25,7 @@ export async function show(main) {
         el(
             "p",
             { class: found.problems.length ? "bad" : "good", role: "status" },
-            found.problems.length ? `${found.problems.length} problems` : "Everything agrees.",
+            found.problems.length ? `${found.problems.length} problems` : "No problems found.",
         ),
         el(
             "ul",
@@ -45,7 +45,7 @@ export async function show(main) {
 function kinds(counts) {
     const rows = Object.entries(counts).sort((a, b) => b[1] - a[1]);
     const total = rows.reduce((sum, [, count]) => sum + count, 0);
-    if (!total) return el("p", { class: "faint" }, "Nothing is remembered here yet.");
+    if (!total) return el("p", { class: "faint" }, "No memories in this scope.");
     return table(
         "Memories by type",
         ["type", "memories", "share"],

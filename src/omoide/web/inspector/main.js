@@ -1,4 +1,4 @@
-// Which page is shown, and how does one get about?
+// Navigation, shortcuts and signing in.
 
 import { entered, get, scope, signOut } from "./api.js";
 import { el, notice } from "./dom.js";
@@ -65,11 +65,11 @@ function help() {
     const dialog = document.getElementById("dialog");
     const rows = Object.values(TITLES).map((title, at) => [String(at + 1), title]);
     dialog.replaceChildren(
-        el("h2", { id: "dialog-title" }, "Keys"),
+        el("h2", { id: "dialog-title" }, "Shortcuts"),
         el(
             "dl",
             { class: "keys" },
-            [...rows, ["/", "to the first field"], ["?", "this list"]].map(([key, what]) => [
+            [...rows, ["/", "First field"], ["?", "This list"]].map(([key, what]) => [
                 el("dt", {}, el("kbd", {}, key)),
                 el("dd", {}, what),
             ]),
@@ -104,6 +104,8 @@ async function begin() {
                 el("li", {}, el("a", { href: `#/${page}`, "data-page": page }, title)),
             ),
         );
+    // The address of a sign-in differs from the page only after the #, so the browser does not load it again.
+    addEventListener("hashchange", () => location.hash.startsWith("#key=") && location.reload());
     try {
         const session = await entered();
         for (const [name, value] of Object.entries(session.scope))
@@ -118,14 +120,13 @@ async function begin() {
     }
     document.forms.scope.addEventListener("submit", (event) => {
         event.preventDefault();
-        notice(`Looking at ${scope.get().namespace}`);
+        notice(`Applied: namespace ${scope.get().namespace}`);
         show();
         suggest().catch(() => {});
     });
+    for (const hidden of document.querySelectorAll("body [hidden]")) hidden.hidden = false;
     document.getElementById("help").addEventListener("click", help);
-    const out = document.getElementById("sign-out");
-    out.hidden = false;
-    out.addEventListener("click", signOut);
+    document.getElementById("sign-out").addEventListener("click", signOut);
     addEventListener("hashchange", show);
     addEventListener("keydown", keys);
     await show();

@@ -1,7 +1,7 @@
-// What is remembered, and why was it found?
+// The list of memories, and recall with its reasons.
 
 import { get, inWords, post, types } from "./api.js";
-import { ask, clipped, el, facts, moment, notice, percent, table } from "./dom.js";
+import { ask, clipped, decimal, el, facts, moment, notice, table } from "./dom.js";
 
 const LONGEST = 2000; // characters that are shown of a memory
 
@@ -39,7 +39,7 @@ export async function show(main, given) {
         el(
             "label",
             {},
-            "At least as sure",
+            "Min. confidence",
             el("input", { name: "sure", type: "number", min: 0, max: 1, step: 0.05, value: 0 }),
         ),
         el(
@@ -54,7 +54,7 @@ export async function show(main, given) {
             "label",
             { class: "check" },
             el("input", { name: "gone", type: "checkbox" }),
-            "with forgotten ones",
+            "Include forgotten",
         ),
         el("button", { class: "main" }, "Find"),
     );
@@ -71,6 +71,7 @@ export async function show(main, given) {
                 ...(since && { since }),
                 ...(until && { until }),
                 min_confidence: Number(said.sure),
+                include_superseded: said.gone === "on",
             };
             const min_relevance = Number(said.relevance);
             const found = await post("recall", { query: said.query, limit: 20, filter, min_relevance });
@@ -98,7 +99,7 @@ export async function show(main, given) {
             include_superseded: said.gone === "on",
         });
         list.append(...page.entries.map((entry) => card(entry, null, again)));
-        told.replaceChildren(list.children.length ? "Newest first." : "Nothing is remembered here yet.");
+        told.replaceChildren(list.children.length ? "Newest first." : "No memories in this scope.");
         more.hidden = !page.cursor;
         more.onclick = () => find(page.cursor).catch(failed);
     }
@@ -116,15 +117,15 @@ export function card(entry, hit, again) {
         entry.rationale ? el("p", { class: "faint" }, `because ${clipped(entry.rationale, LONGEST)}`) : null,
         facts([
             ["", entry.type || "memory"],
-            ["sure", percent(entry.confidence)],
+            ["confidence", decimal(entry.confidence)],
             ["user", entry.user_id],
-            ["of", entry.agent_id],
-            ["in", entry.session_id],
+            ["agent", entry.agent_id],
+            ["session", entry.session_id],
             ["project", entry.project_id],
             ["at", moment(entry.occurred_at ?? entry.created_at)],
             ["rev", entry.rev],
             ["id", entry.id],
-            ["Relevance", hit && hit.relevance !== null ? percent(hit.relevance) : ""],
+            ["relevance", hit && hit.relevance !== null ? decimal(hit.relevance) : ""],
             ["", gone ? `forgotten: ${entry.superseded_reason || entry.superseded_by}` : ""],
             ["", entry.stale ? "stale" : ""],
         ]),
@@ -175,7 +176,7 @@ function reasons(hit) {
             "details",
             {},
             el("summary", {}, `Numbers: score ${hit.score.toFixed(2)}`),
-            table("Parts of the score", ["what it says", "adds", "rank", "part"], rows),
+            table("Parts of the score", ["meaning", "adds", "rank", "part"], rows),
         ),
     ];
 }

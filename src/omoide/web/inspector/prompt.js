@@ -1,7 +1,7 @@
-// What would a model be sent, and what was left out?
+// The prompt of a model for a message, and what was cut.
 
 import { get, post, scope } from "./api.js";
-import { el, notice, percent } from "./dom.js";
+import { decimal, el, notice } from "./dom.js";
 
 export async function show(main, given) {
     const found = await get("sessions", { session: "" });
@@ -39,7 +39,7 @@ export async function show(main, given) {
         ),
         el("button", { class: "main" }, "Show"),
     );
-    main.append(el("p", { class: "faint" }, "No model is asked, and nothing is written."), form, answer);
+    main.append(el("p", { class: "faint" }, "No model is called, and nothing is written."), form, answer);
 
     async function look() {
         const said = Object.fromEntries(new FormData(form));
@@ -62,7 +62,7 @@ export async function show(main, given) {
                     el("p", { class: "content" }, one.content || ""),
                 ),
             ),
-            el("h3", {}, "Memories in it"),
+            el("h3", {}, "Memories"),
             entries.length
                 ? el(
                       "ul",
@@ -75,15 +75,15 @@ export async function show(main, given) {
                               el(
                                   "span",
                                   { class: "faint" },
-                                  one.confidence === undefined ? "" : ` (${percent(one.confidence)})`,
-                                  one.relevance === null ? "" : ` Relevance ${percent(one.relevance)}`,
+                                  one.confidence === undefined ? "" : ` (confidence ${decimal(one.confidence)})`,
+                                  one.relevance === null ? "" : ` relevance ${decimal(one.relevance)}`,
                                   one.newer === null ? "" : ` Newer: ${one.newer}`,
                               ),
                           ),
                       ),
                   )
                 : el("p", { class: "faint" }, "None."),
-            el("h3", {}, "What was cut, and notes"),
+            el("h3", {}, "Cut parts and notes"),
             notes.length
                 ? el(
                       "ul",
@@ -92,7 +92,7 @@ export async function show(main, given) {
                           el("li", {}, typeof one === "string" ? one : one.message || JSON.stringify(one)),
                       ),
                   )
-                : el("p", { class: "faint" }, "Nothing."),
+                : el("p", { class: "faint" }, "None."),
         );
     }
     if (given.get("message")) await look();

@@ -1,4 +1,4 @@
-// What does a session hold, and what of it would last?
+// A session: its conversation, short-term memory and promotion candidates.
 
 import { get, post, scope } from "./api.js";
 import { el, facts, key, moment, notice, stacked, table } from "./dom.js";
@@ -57,7 +57,7 @@ export async function show(main, given) {
         budget(context),
         el("h3", {}, "Working context"),
         working(context),
-        el("h3", {}, "What would be promoted"),
+        el("h3", {}, "Promotion candidates"),
         candidates(plan, id, main, given),
         el("h3", {}, "Conversation"),
         conversation(talk),
@@ -79,9 +79,9 @@ function budget(context) {
             const before = Array(number).fill(["", 0]); // each part has a colour of its own
             return el(
                 "p",
-                {},
+                { class: "budget" },
+                label,
                 stacked([...before, ["used", Math.min(counts[name], share)]], share, label),
-                ` ${label}`,
             );
         }),
     );
@@ -98,7 +98,7 @@ function working(context) {
 }
 
 function candidates(plan, id, main, given) {
-    if (!plan.candidates.length) return el("p", { class: "faint" }, "Nothing waits.");
+    if (!plan.candidates.length) return el("p", { class: "faint" }, "No candidates.");
     const promote = async () => {
         try {
             const done = await post("promote", { session: id, dry_run: false }, { session: "" });
@@ -117,10 +117,10 @@ function candidates(plan, id, main, given) {
             "ul",
             { class: "facts" },
             [...PARTS, GIVEN].map((name, number) => key(number, name)),
-            el("li", {}, `${plan.threshold} is enough`),
+            el("li", {}, `threshold ${plan.threshold}`),
         ),
         table(
-            "What would be promoted",
+            "Promotion candidates",
             ["verdict", "score", "type", "content", "why"],
             plan.candidates.map((one) => [
                 el("span", { class: one.verdict === "promote" ? "good" : "" }, one.verdict),
@@ -152,7 +152,7 @@ function conversation(talk) {
     const shown = talk.entries.filter((one) =>
         ["message", "tool_call", "tool_result", "error"].includes(one.kind),
     );
-    if (!shown.length) return el("p", { class: "faint" }, "Nothing was said.");
+    if (!shown.length) return el("p", { class: "faint" }, "No messages.");
     return el(
         "div",
         {},

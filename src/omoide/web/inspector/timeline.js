@@ -1,4 +1,4 @@
-// What was remembered at an earlier moment?
+// The memories at an earlier time.
 
 import { get } from "./api.js";
 import { el, moment, notice } from "./dom.js";
@@ -13,7 +13,7 @@ export async function show(main) {
         after = found[found.length - 1].seq;
     }
     if (!changes.length) {
-        main.append(el("p", {}, "Nothing has happened here yet."));
+        main.append(el("p", {}, "No changes in this scope."));
         return;
     }
     const moments = [...new Set(changes.map((one) => one.at))].sort((a, b) => a - b);
@@ -37,7 +37,7 @@ export async function show(main) {
         slider.setAttribute("aria-valuetext", moment(at));
         const page = await get("entries", { as_of: at, limit: 50 });
         if (mine !== asked) return;
-        told.textContent = `${page.entries.length}${page.cursor ? " or more" : ""} counted then; ${changes.filter((one) => one.at <= at).length} of ${changes.length} changes had happened.`;
+        told.textContent = `${page.entries.length}${page.cursor ? " or more" : ""} memories in use at that time; ${changes.filter((one) => one.at <= at).length} of ${changes.length} changes.`;
         list.replaceChildren(...page.entries.map((entry) => card(entry, null, () => {})));
         for (const act of list.querySelectorAll(".acts button")) act.remove();
     }
