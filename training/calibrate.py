@@ -75,8 +75,10 @@ RELATION_QUESTIONS = ("What is it?", "Tell me about it.")
 """One that expects a single value and one that does not: the label holds for either."""
 RELATION_TIMES = ("2025-01-01", "2025-05-01")
 FACT_COUNT = 500
-SUCCESSION_OTHERS = (0, 30, 300, 1_000)
+SUCCESSION_OTHERS = (0, 1, 3, 12, 30, 300, 1_000)
 """Numbers of facts beside a labelled pair with a question."""
+SINGLE_OTHERS = (1, 1, 1, 3, 3, 12)
+"""Numbers of facts beside the newer statement of a pair alone."""
 
 
 class Hits(NamedTuple):
@@ -266,7 +268,11 @@ def load_halves(index: Index) -> list[Half]:
     ordered = sorted(sets.load_dialogues(held_out=True), key=lambda one: (one.kind, one.id))
     halves = []
     chance = np.random.default_rng(sets.SEED)
-    successions = [sets.load_successions(others, chance) for others in SUCCESSION_OTHERS]
+    successions = [
+        sets.load_successions(others, chance, has_old=has_old)
+        for has_old, sizes in ((True, SUCCESSION_OTHERS), (False, SINGLE_OTHERS))
+        for others in sizes
+    ]
     for at in (0, 1):
         facts = [one._replace(questions=one.questions[at::2]) for one in sets.load_facts(FACT_COUNT)]
         own = ordered[at::2]

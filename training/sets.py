@@ -180,24 +180,27 @@ def load_pairs(name: str, others: int) -> list[Conversation]:
     return conversations
 
 
-def load_successions(others: int, chance: np.random.Generator) -> list[Conversation]:
+def load_successions(others: int, chance: np.random.Generator, *, has_old: bool = True) -> list[Conversation]:
     """Load the labelled pairs with a question, each in a scope of its own with this many plain facts.
 
     The kind of a question is `replaces` (the newer statement answers it, in the place of the older one) or
-    `both` (both are true).
+    `both` (both are true). Without the older statements nothing was replaced, and only newer facts differ.
     """
     facts = fact_turns(FACT_COUNT)
     start, end = _time(FACTS_FROM), _time(FACTS_UNTIL)
     conversations = []
     for number, record in enumerate(_records(DATA / "successions.jsonl")):
+        if record["label"] == "both" and not has_old:
+            continue  # it may be the older one that answers
         times = np.sort(chance.integers(start, end, 2)).tolist()
         pair = [
             DatasetTurn(id=key, text=record[key], at=at)
             for key, at in zip(("old", "new"), times, strict=True)
+            if has_old or key == "new"
         ]
         beside = [facts[at] for at in chance.choice(len(facts), others, replace=False)]
         turns = sorted([*beside, *pair], key=lambda turn: turn.at or 0)
-        question = Question(record["q"], ("new",), record["label"], ("old",))
+        question = Question(record["q"], ("new",), record["label"], ("old",) if has_old else ())
         conversations.append(Conversation(f"succession-{number}", "facts", tuple(turns), (question,)))
     return conversations
 

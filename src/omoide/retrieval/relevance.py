@@ -238,7 +238,7 @@ LIKELIHOOD_GAP = 0.5
 """Distance of the logits of relevance from which rows stand out from the others."""
 MIN_RELEVANCE = 0.015
 """Relevance below which a row does not compete."""
-MAX_SPREAD = 3.5
+MAX_SPREAD = 1.5
 """Greatest distance of the logits of relevance among rows that compete."""
 MAX_SPREAD_BY_WORDS = 0.3
 """The same without vectors: a row with more words of the query answers more of it."""
