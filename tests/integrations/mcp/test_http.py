@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 import anyio
@@ -185,6 +189,23 @@ def test_names_that_were_allowed_are_served() -> None:
         for wrong in ("", "a b", "http://x", "x:8", "*"):
             with pytest.raises(Invalid, match="host"):
                 http_app(create_server(store, ADA), allowed_hosts=[wrong])
+
+
+def test_a_call_that_takes_too_long_is_answered(tmp_path: Path) -> None:
+    """The client is told 504 in time; the call is finished, so that it leaves no half result."""
+    remember = {"name": "remember", "arguments": {"content": "Ada drinks tea.", "type": "fact"}}
+    with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as store:
+        app = http_app(create_server(store, ADA), request_timeout=0.5)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            path = tmp_path / "memory.db"
+            with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                release = Timer(1.0, other.rollback)
+                release.start()
+                answer = client.post("/mcp", json={**STATUS, "params": remember}, headers=HEADERS)
+                release.join()
+            assert (answer.status_code, answer.json()["type"]) == (504, "timed-out")
+        assert [entry.content for entry in store.sync.list_entries(ADA)] == ["Ada drinks tea."]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "memory.example"])
