@@ -262,9 +262,7 @@ def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
     click.echo(f"Nobody has a token yet. To make one: {command_line}", err=True)
 
 
-def _mount_mcp(
-    app: Any, store: AsyncStore, ctx: CommandContext, options: dict[str, Any]
-) -> tuple[Any, str]:
+def _mount_mcp(app: Any, store: AsyncStore, ctx: CommandContext, options: dict[str, Any]) -> tuple[Any, str]:
     """Return the application with an MCP server mounted, and its path.
 
     If the SDK is not installed, the application is returned as it is, with an empty path.

@@ -250,4 +250,3 @@ class LimitedConnection(H11Protocol):
             group.stalled.pop(self, None)
             if what is not None:
                 group.stalled[self] = None
-
