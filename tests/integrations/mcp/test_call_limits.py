@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-import msgspec
 import pytest
 
 from omoide.integrations.mcp.middleware import CallLimits
 
 
-async def request(
-    *messages: dict[str, Any], method: str = "POST"
-) -> tuple[list[bytes], list[dict[str, Any]]]:
+async def request(*messages: dict[str, Any]) -> tuple[list[bytes], list[dict[str, Any]]]:
     """The bodies that the application got, and what was answered, for these messages and then silence."""
     seen: list[bytes] = []
     sent: list[dict[str, Any]] = []
@@ -33,7 +30,7 @@ async def request(
         sent.append(message)
 
     with anyio.fail_after(20):
-        scope = {"type": "http", "method": method, "client": ("127.0.0.1", 1)}
+        scope = {"type": "http", "method": "POST", "client": ("127.0.0.1", 1)}
         await CallLimits(app)(scope, receive, send)
     return seen, sent
 
@@ -46,13 +43,6 @@ async def test_a_body_in_parts_is_passed_on_whole() -> None:
     """The application gets it in one message."""
     seen, sent = await request(part(b"a"), part(b"b", more=False))
     assert (seen, sent[0]["status"]) == ([b"ab"], 200)
-
-
-async def test_there_is_no_event_stream() -> None:
-    """It would never carry anything: the SDK is not asked."""
-    seen, sent = await request(part(b"", more=False), method="GET")
-    assert (seen, sent[0]["status"]) == ([], 405)
-    assert msgspec.json.decode(sent[1]["body"])["type"] == "no-such-method"
 
 
 @pytest.mark.parametrize("before", [[], [part(b"half")], [part(b"whole", more=False)]])

@@ -20,8 +20,7 @@ CALL_PATIENCE = 10.0
 class CallLimits:
     """ASGI middleware that limits calls in number, and drops those of clients that left.
 
-    The SDK would log a traceback for each client that disconnects. It also answers GET with an event stream,
-    which never carries an event, because the server keeps no sessions.
+    The SDK would log a traceback for each client that disconnects.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -32,9 +31,6 @@ class CallLimits:
         """Pass a request on if it is within the limits."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        if scope["method"] == "GET":
-            await _refuse(send, 405, "no-such-method", "there are no event streams here; use POST")
             return
         try:
             body = await self._read_body(receive)
@@ -82,6 +78,23 @@ class CallLimits:
             body += message.get("body", b"")
             if not message.get("more_body", False):
                 return bytes(body)
+
+
+class NoEventStreams:
+    """ASGI middleware that refuses GET, before any token is checked.
+
+    The SDK answers it with an event stream that never carries an event, because the server keeps no sessions.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on every request but GET."""
+        if scope["type"] == "http" and scope["method"] == "GET":
+            await _refuse(send, 405, "no-such-method", "there are no event streams here; use POST")
+        else:
+            await self._app(scope, receive, send)
 
 
 class PrivateResponses:

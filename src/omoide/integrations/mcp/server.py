@@ -51,7 +51,7 @@ from omoide.core.value import check_instance
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
-from omoide.integrations.mcp.middleware import CallLimits, PrivateResponses
+from omoide.integrations.mcp.middleware import CallLimits, NoEventStreams, PrivateResponses
 from omoide.integrations.mcp.schemas import input_schema, output_schema
 from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, set_scope_fields
 from omoide.longterm import queries
@@ -455,6 +455,7 @@ def http_app(
             app, StoreTokenVerifier(server.server_context.store, server.server_context.scope.namespace)
         )
     app.add_middleware(RequestLimits, request_timeout=request_timeout)
+    app.add_middleware(NoEventStreams)
     app.add_middleware(PrivateResponses)
     return app
 
