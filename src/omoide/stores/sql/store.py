@@ -20,8 +20,8 @@ from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder, choose
 from omoide.errors import Invalid, Uncertain
 from omoide.forks import ForkListener
+from omoide.stores import damage, semantics
 from omoide.stores import recall as recalling
-from omoide.stores import semantics
 from omoide.stores.records import (
     Access,
     Change,
@@ -362,7 +362,7 @@ class SQLStore(ForkListener):
         locks = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
         with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
-            aside = [f"damaged rows set aside in {name}" for name in self._set_aside_files(db)]
+            aside = damage.file_notices(self._set_aside_files(db))
             receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
         self._access.discard({*receipt.ids})
         return self._scrub_files(receipt, thorough=False)
