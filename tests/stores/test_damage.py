@@ -23,6 +23,7 @@ from omoide.errors import (
     Corrupted,
     DiskFull,
     Invalid,
+    NotFound,
     ReadOnly,
     StoreFailed,
     WrongVersion,
@@ -273,6 +274,15 @@ def damage_value(kind: str, store: Any) -> None:
         store._server.execute("HSET", key, "e7", raw.replace(b"number 7", b"number 8"))
 
 
+def values_with(store: Any, id: str) -> Iterator[bytes]:
+    """The values of hashes on a Redis server under fields that name an entry."""
+    for key in store._server.scan(f"{store._prefix}*"):
+        if store._server.execute("TYPE", key) == b"hash":
+            flat = store._server.execute("HGETALL", key)
+            pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+            yield from (value for field, value in pairs if id.encode() in field)
+
+
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> None:
     """It is `Corrupted` by its id; the others are listed, and erasing the scope erases or names it."""
@@ -286,8 +296,40 @@ def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> No
         assert list_ids(store) == ["e6", "e8"]
         assert sorted(recall_ids(store, "tea number")) == ["e6", "e8"]
         assert any("'e7'" in problem for problem in store.check())
-        receipt = store.erase(ADA)
-        assert "e7" in receipt.ids or any("'e7'" in place for place in receipt.unreachable)
+        assert "doctor --repair" in caught.value.remedy
+        assert [entry.id for entry in store.change_feed("default").entries] == ["e6", "e8"]
+        pages = store.query(Query(scope=ADA, limit=100))
+        assert sorted(entry.id for entry in pages.entries) == ["e6", "e8"]
+        assert "e7" in store.erase(ADA).ids
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_damaged_value_of_a_server_can_be_erased(kind: str, tmp_path: Path) -> None:
+    """By its id and from its own scope only; what depends on it becomes stale, and nothing of it remains."""
+    with a_store(kind, tmp_path) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}", session_id="s", user_id="u", key=f"tea{n}")
+        keep(store, "Tea number 7.", id="e7", session_id="s", user_id="u", key="tea7", tags=["more"])
+        keep(store, "Derived.", id="derived", evidence=[{"kind": "entry", "ref": "e7"}])
+        store.link(Link(source="e7", relation="refines", target="e6"), ADA)
+        damage_value(kind, store)
+        for other in (Scope(agent_id="bob"), Scope(session_id="other")):
+            with pytest.raises(NotFound):
+                store.get("e7", other)
+            with pytest.raises(NotFound):
+                store.erase(other, id="e7")
+        receipt = store.erase(ADA, id="e7")
+        assert (receipt.ids, receipt.versions, receipt.links) == (("e7",), 2, 1)
+        assert store.get("derived", ADA).stale
+        assert store.check() == []
+        assert [version.rev for version in store.history("e7", ADA)] == [2]
+        assert store.change_feed("default").erased_ids == ("e7",)
+        if kind == "redis":
+            assert b"number" not in b"".join(values_with(store, "e7"))
+        keep(store, "Again.", id="e7", key="tea7")
+        assert sorted(list_ids(store)) == ["derived", "e6", "e7", "e8"]
+        assert store.check() == []
 
 
 def test_a_repair_on_postgresql_needs_a_file(tmp_path: Path) -> None:

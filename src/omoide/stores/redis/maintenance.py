@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from omoide import ids
 from omoide.core.entry import Entry
 from omoide.embedders import Embedder
@@ -17,6 +15,7 @@ from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
 from omoide.retrieval.text import FEATURES_VERSION
 from omoide.stores import semantics
 from omoide.stores.records import (
+    DECODE_ERRORS,
     EraseReceipt,
     Finding,
     IndexData,
@@ -28,7 +27,7 @@ from omoide.stores.records import (
 )
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, RedisConnections
-from omoide.stores.redis.layout import SEPARATOR, EntryRow, NamespaceKeys, partitions_of, split_ids
+from omoide.stores.redis.layout import EntryRow, NamespaceKeys, partitions_of, split_ids
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
 from omoide.stores.reindex import (
@@ -75,13 +74,13 @@ def ensure_store(server: RedisConnections, key: bytes, schema: str, *, read_only
             f"has schema {stored.decode()}, and this Omoide knows {schema}",
             "install a newer one",
         )
-    return "" if generation is None else str(generation.decode())
+    return "" if generation is None else layout.decode_text(generation)
 
 
 def _raise_schema(server: RedisConnections, key: bytes, schema: str) -> None:
     """Write the number of this schema over that of an older one."""
     stored = server.execute("HGET", key, "schema")
-    if stored is not None and stored.decode() != schema and _is_known(stored, schema):
+    if stored is not None and layout.decode_text(stored) != schema and _is_known(stored, schema):
         server.execute("HSET", key, "schema", schema)
 
 
@@ -131,8 +130,8 @@ def _problems(server: RedisConnections, keys: NamespaceKeys) -> Iterator[str]:
     if not len(members) == rows == indexed:
         yield f"{rows} entries, {len(members)} in the list of all, {indexed} with terms"
     for some in batches(members, _CHECK_BATCH):
-        entry_ids = [member[layout.STAMP_LENGTH :].decode() for member in some]
-        yield from _check_batch(server, keys, entry_ids, int(horizon or -1))
+        entry_ids = [layout.member_id(member) for member in some]
+        yield from _check_batch(server, keys, entry_ids, server.integer(horizon, "horizon of expiry", -1))
     yield from _check_links(server, keys)
 
 
@@ -147,7 +146,7 @@ def _check_batch(
         try:
             row = layout.decode_row(raw_row, id)
             index_data = layout.decode_index_data(raw)
-        except (msgspec.MsgspecError, TypeError, ValueError):
+        except DECODE_ERRORS:
             yield f"entry {id!r} is missing or cannot be read"
             continue
         rows[id] = row
@@ -190,9 +189,9 @@ def _check_indexes(id: str, row: EntryRow, replies: list[Any], horizon: int) -> 
     past, same, slot, *scores = replies
     if entry.rev > row.first_rev and None in past:
         yield f"entry {id!r}: a version is missing"
-    if same is None or id not in same[layout.STAMP_LENGTH :].decode().split(SEPARATOR):
+    if same is None or id not in layout.member_ids(same):
         yield f"entry {id!r}: it is not known by what it says"
-    if entry.fills_slot and (slot is None or slot[layout.STAMP_LENGTH :].decode() != id):
+    if entry.fills_slot and (slot is None or layout.member_id(slot) != id):
         yield f"entry {id!r}: it is not the value of its key"
     count = len(partitions_of(entry))
     times, live, dependencies = scores[:count], scores[count : 2 * count], scores[2 * count :]
@@ -294,12 +293,12 @@ class RedisReindex:
         members = self._server.read([["ZRANGE", self._transactions.keys(namespace)("time", "*"), "0", "-1"]])[
             0
         ]
-        return [member[layout.STAMP_LENGTH :].decode() for member in members]
+        return [layout.member_id(member) for member in members]
 
     def _adopt(self, namespace: str, state: RedisTransaction) -> None:
         """Make a namespace without vectors that of the embedder; there is nothing to keep serving."""
         model, vectors = state.model_of(namespace)
-        if self._model and model != self._model and int(vectors or 0) <= 0:
+        if self._model and model != self._model and state.integer(vectors, "count of vectors") <= 0:
             state.expect_whole(namespace, "meta", "model", model.encode())
             state.expect_whole(namespace, "meta", "vectors", vectors)
             state.claim_model(namespace, self._model)
@@ -380,7 +379,7 @@ class RedisReindex:
             changed = self._changed_since(namespace, since)
             for some in batches(changed, _REINDEX_BATCH):
                 self._prepare_batch(namespace, some)
-            since = f"({int(tick or 0)}"
+            since = f"({self._server.integer(tick, 'commit counter')}"
             if self._transactions.run_write(partial(self._try_switch, namespace, since, limit)):
                 return
             limit *= 2  # writers that are faster than the embedder wait in the end
@@ -550,7 +549,7 @@ def sizes(server: RedisConnections, keys: NamespaceKeys) -> dict[str, Any]:
     """Return the last sequence number of a namespace, and the memory that the server uses."""
     last = server.execute("HGET", keys("meta"), "seq")
     used = _server_info(server, "memory").get("used_memory", "0")
-    return {"last_seq": int(last or 0), "size_bytes": int(used)}
+    return {"last_seq": server.integer(last, "sequence number"), "size_bytes": int(used)}
 
 
 def _server_config(server: RedisConnections, name: str) -> str | None:

@@ -16,6 +16,7 @@ except ImportError as error:
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -47,7 +48,6 @@ from omoide.stores.records import (
     Stats,
     check_arguments,
     model_key,
-    parse_model_key,
 )
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance
@@ -230,9 +230,9 @@ class RedisStore(StateStore, ForkListener):
     def _bound_to(self, state: RedisSnapshot, namespace: str) -> str | None:
         """Return the embedder whose vectors a namespace has, if it is another than the store's own."""
         model, vectors = state.model_of(namespace)
-        if int(vectors or 0) <= 0 or model == model_key(self.embedder):
+        if self._server.integer(vectors, "count of vectors") <= 0 or model == model_key(self.embedder):
             return None
-        return parse_model_key(model)[0]
+        return layout.embedder_name(model)
 
     def _cached_source(self) -> RedisCandidateSource:
         from omoide.stores.redis.cache import RedisCandidateSource  # needs NumPy
@@ -278,7 +278,7 @@ class RedisStore(StateStore, ForkListener):
         """Return the kinds of the documents in a namespace, sorted."""
         check_arguments(namespace=namespace)
         keys = self._transactions.keys(namespace)
-        kinds = sorted(kind.decode() for kind in self._server.read([["SMEMBERS", keys("kinds")]])[0])
+        kinds = sorted(layout.decode_ids(self._server.read([["SMEMBERS", keys("kinds")]])[0]))
         sizes = self._server.read([["ZCARD", keys("kind", kind)] for kind in kinds]) if kinds else []
         return [kind for kind, size in zip(kinds, sizes, strict=True) if size]
 
@@ -289,7 +289,7 @@ class RedisStore(StateStore, ForkListener):
         check_arguments(namespace=namespace, after=after, limit=limit, optional_scope=scope)
         command = _changes_command(self._transactions.keys(namespace), after, None if scope else limit)
         (lines,) = self._server.read([command])
-        changes = [_to_change(namespace, line) for line in lines]
+        changes = _to_changes(self._server.name, namespace, lines)
         return self._run_read(lambda state: operations.changes_in(state, changes, scope))[:limit]
 
     def change_feed(
@@ -340,13 +340,14 @@ def stored_embedder(server: RedisConnections, prefix: str, *, other_than: str = 
     for namespace in _known_namespaces(server, prefix):
         meta = NamespaceKeys(prefix, namespace)("meta")
         model, vectors = server.execute("HMGET", meta, "model", "vectors")
-        if int(vectors or 0) > 0 and model.decode() != other_than:
-            return parse_model_key(model)[0]
+        name = layout.decode_text(model)
+        if vectors not in (None, b"0") and name != other_than:
+            return layout.embedder_name(name)
     return None
 
 
 def _known_namespaces(server: RedisConnections, prefix: str) -> list[str]:
-    return sorted(name.decode() for name in server.execute("SMEMBERS", store_key(prefix, "namespaces")))
+    return sorted(layout.decode_ids(server.execute("SMEMBERS", store_key(prefix, "namespaces"))))
 
 
 # Pages
@@ -390,7 +391,7 @@ def _read_ids_by_time(
         ]
     )
     snapshot.expect(scope.namespace, "watch", partition, stamp)
-    return [member[layout.STAMP_LENGTH :].decode() for member in members]
+    return [layout.member_id(member) for member in members]
 
 
 # Change feed
@@ -412,18 +413,18 @@ def _read_feed(
         ]
     )
     more = len(lines) > limit
-    if more and after == 0 and size + int(meta[1] or 0) <= limit:
+    if more and after == 0 and size + snapshot.integer(meta[1], "count of tombstones") <= limit:
         # From the start, a namespace that fits is returned whole, however often its entries changed.
         meta, lines = snapshot.fetch(
             [["HMGET", keys("meta"), "seq", "stones"], _changes_command(keys, after, None)]
         )
         more = False
-    changes = [_to_change(namespace, line) for line in (lines[:limit] if more else lines)]
+    changes = _to_changes(snapshot.place, namespace, lines[:limit] if more else lines)
     ids = operations.latest_ids(change.id for change in changes)
     entries = snapshot.find_many(namespace, ids)
     written = {(change.id, change.rev) for change in changes if change.op == "write"}
     new = {id for id, stored in entries.items() if (id, stored.first_rev) in written}
-    seq = changes[-1].seq if more else int(meta[0] or 0)
+    seq = _seq_of(lines[limit - 1]) if more else snapshot.integer(meta[0], "sequence number")
     (seq_lines,) = snapshot.fetch([_change_command(keys, seq)])
     return Feed(
         generation=generation,
@@ -448,17 +449,32 @@ def _change_command(keys: NamespaceKeys, seq: int) -> Command:
     return ["XRANGE", keys("log"), f"{seq}-0", f"{seq}-0"]
 
 
-def _to_change(namespace: str, line: LogLine) -> Change:
-    number, fields = line
-    id, op, rev, at = layout.decode_change(fields[1])
-    return Change(seq=int(number.split(b"-")[0]), namespace=namespace, id=id, op=op, rev=rev, at=at)
+def _to_changes(place: str, namespace: str, lines: Sequence[LogLine]) -> list[Change]:
+    """Decode changes; a damaged one is left out, and logged."""
+    changes: list[Change] = []
+    for line in lines:
+        seq = _seq_of(line)
+        try:
+            id, op, rev, at = layout.decode_change(line[1][1])
+            changes.append(Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at))
+        except records.DECODE_ERRORS:
+            _log.warning("%s", records.damaged(place, "change", seq))
+    return changes
+
+
+def _seq_of(line: LogLine) -> int:
+    return int(line[0].split(b"-")[0])
 
 
 def _fingerprint(namespace: str, lines: Sequence[LogLine]) -> str:
     """Return a hash of a change, by which a reader notices that the log is another one."""
     if not lines:
         return ""
-    change = [namespace, *layout.decode_change(lines[0][1][1])]
+    raw = lines[0][1][1]
+    try:
+        change = [namespace, *layout.decode_change(raw)]
+    except records.DECODE_ERRORS:
+        change = [namespace, raw]
     return blake2b(msgspec.json.encode(change), digest_size=8).hexdigest()
 
 
@@ -477,9 +493,9 @@ def _links_from(snapshot: RedisSnapshot, namespace: str, ids: Sequence[str]) -> 
     for few in batches(sorted(fields)):
         (values,) = snapshot.fetch([["HMGET", keys("links"), *few]])
         for field, raw in zip(few, values, strict=True):
-            if raw is not None:
-                source, target, relation = split_ids(field, 3)
-                links.append(Link(source=source, relation=relation, target=target, created_at=int(raw)))
+            with suppress(*records.DECODE_ERRORS):  # a check tells of it
+                if raw is not None:
+                    links.append(layout.decode_link(field, raw))
     return sorted(links, key=lambda link: (link.source, link.relation, link.target))
 
 
@@ -491,11 +507,11 @@ def _access_counts(
     ids = dict.fromkeys(changed)
     if since is not None:
         (recent,) = snapshot.fetch([["ZRANGEBYSCORE", keys("used"), str(since), "+inf"]])
-        ids.update(dict.fromkeys(id.decode() for id in recent))
+        ids.update(dict.fromkeys(layout.decode_ids(recent)))
     uses: dict[str, Access] = {}
     for some in batches([*ids]):
         counts, lasts = snapshot.fetch([["HMGET", keys("access"), *some], ["ZMSCORE", keys("used"), *some]])
         for id, count, last in zip(some, counts, lasts, strict=True):
-            if count is not None:
+            if count is not None and count.isdigit():
                 uses[id] = Access(count=int(count), last=None if last is None else int(float(last)))
     return uses
