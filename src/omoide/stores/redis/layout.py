@@ -230,13 +230,18 @@ def seal(name: bytes, value: bytes) -> bytes:
     return _SEAL + crc32(value, crc32(name)).to_bytes(4, "big") + value
 
 
+def is_sealed(raw: bytes) -> bool:
+    """Return True if a value has a checksum."""
+    return raw[:1] == _SEAL
+
+
 def unseal(name: bytes, raw: bytes) -> bytes:
     """Return a value without its checksum; those of schemas 1 and 2 have none.
 
     Raises:
         ValueError: The value does not agree with its checksum.
     """
-    if raw[:1] != _SEAL:
+    if not is_sealed(raw):
         return raw
     if crc32(raw[5:], crc32(name)).to_bytes(4, "big") != raw[1:5]:
         raise ValueError("the checksum differs")

@@ -98,6 +98,10 @@ class FetchedEntry(StoredEntry):
         """The first revision in this store."""
         return self._first_rev
 
+    @first_rev.setter
+    def first_rev(self, value: int) -> None:
+        self._first_rev = value
+
     @property
     def has_all_versions(self) -> bool:
         return len(self.versions) + len(self.damaged_versions) > self.versions[-1].rev - self._first_rev
@@ -232,7 +236,7 @@ class RedisSnapshot:
         self.models: dict[str, tuple[str, bytes | None]] = {}
         """By namespace: the embedder of its vectors, and the raw count of them."""
         self.removed_documents: set[DocumentKey] = set()
-        self._server = server
+        self.server = server
         self._dependents: dict[EntryKey, set[str]] = {}
         self._dependency_changes: dict[EntryKey, dict[str, bool]] = {}
         self._without_tombstone: set[EntryKey] = set()
@@ -241,18 +245,18 @@ class RedisSnapshot:
     @property
     def place(self) -> str:
         """The URL of the server, without a password."""
-        return self._server.name
+        return self.server.name
 
     def integer(self, raw: bytes | None, kind: str, default: int = 0) -> int:
         """Return a stored number; raise `Corrupted` if it is damaged."""
-        return self._server.integer(raw, kind, default)
+        return self.server.integer(raw, kind, default)
 
     def fetch(self, commands: Sequence[Command]) -> list[Any]:
         """Return the replies to commands, all read at one moment."""
         if not commands:
             return []
         self.round_trips += 1
-        return self._server.read(commands)
+        return self.server.read(commands)
 
     def expect(self, namespace: str, name: str, field: bytes | str, value: bytes | None) -> None:
         """Require that the stamp of a field is unchanged at commit; the first reading counts."""
@@ -356,7 +360,7 @@ class RedisSnapshot:
         if not ids:
             return []
         keys = self.keys(namespace)
-        names = [(keys.split(key), key) for key in self._server.scan(keys.pattern)]
+        names = [(keys.split(key), key) for key in self.server.scan(keys.pattern)]
         sets = [(name, part, key) for (name, part), key in names if KEY_TYPES.get(name) == "zset"]
         members = self.fetch([["ZRANGE", key, "0", "-1"] for _, _, key in sets])
         hashes: list[Command] = [
@@ -455,7 +459,7 @@ class RedisSnapshot:
         keys = self.keys(entry.namespace)
         count, last = self.fetch([["HGET", keys("access"), entry.id], ["ZSCORE", keys("used"), entry.id]])
         return Access(
-            count=self._server.integer(count, f"count of uses of {entry.id!r}"),
+            count=self.server.integer(count, f"count of uses of {entry.id!r}"),
             last=None if last is None else int(float(last)),
         )
 
@@ -655,7 +659,7 @@ class RedisSnapshot:
         try:
             return decode()
         except records.DECODE_ERRORS as error:
-            raise records.damaged(self._server.name, kind, id) from error
+            raise records.damaged(self.server.name, kind, id) from error
 
     def _cache_index_data(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):
@@ -684,7 +688,7 @@ class RedisSnapshot:
     ) -> None:
         for id, raw in zip(ids, values, strict=True):
             self.expect(namespace, "invalid", id, raw)
-            self.invalidation_counts[namespace, id] = self._server.integer(
+            self.invalidation_counts[namespace, id] = self.server.integer(
                 raw, f"count of invalidations of {id!r}"
             )
 
@@ -697,7 +701,7 @@ class RedisSnapshot:
                 link = layout.decode_link(field, raw)
             except records.DECODE_ERRORS:
                 source, target, relation = split_ids(field, 3)
-                _log.warning("%s", records.damaged(self._server.name, "link of entry", source))
+                _log.warning("%s", records.damaged(self.server.name, "link of entry", source))
                 self.damaged_links.add((namespace, source, relation, target))
                 continue
             key = (namespace, link.source, link.relation, link.target)

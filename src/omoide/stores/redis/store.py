@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlunsplit
@@ -30,7 +31,7 @@ from omoide.embedders import Embedder, choose
 from omoide.errors import Invalid, MissingExtra, ReadOnly
 from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import operations, records, semantics
+from omoide.stores import damage, operations, records, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import StoreURL, embedder_for
@@ -45,12 +46,14 @@ from omoide.stores.records import (
     Page,
     Query,
     ReindexResult,
+    RepairResult,
     Stats,
     check_arguments,
     model_key,
 )
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance
+from omoide.stores.redis import repair as repairing
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import DEFAULT_PREFIX, NamespaceKeys, partition_for, split_ids, store_key
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
@@ -192,6 +195,8 @@ class RedisStore(StateStore, ForkListener):
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Erase an entry, or everything in a scope, permanently."""
         receipt = super().erase(scope, id=id, reason=reason)
+        aside = damage.file_notices(self.set_aside_files())
+        receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
         return maintenance.with_pending_files(self._server, receipt)
 
     def scrub(self) -> EraseReceipt:
@@ -260,6 +265,7 @@ class RedisStore(StateStore, ForkListener):
             return found if bound_to is None else found.replace(embedder=bound_to)
 
         stats = self._transactions.run_read(count)
+        stats = stats.replace(set_aside=len(self.set_aside_files()))
         return stats.replace(**maintenance.sizes(self._server, self._transactions.keys(scope.namespace)))
 
     def namespaces(self) -> list[str]:
@@ -310,11 +316,26 @@ class RedisStore(StateStore, ForkListener):
 
     def check(self) -> list[str]:
         """Return the inconsistencies of the store; empty when it is sound."""
-        return [
+        unknown = repairing.namespaces_with_keys(self._transactions).difference(self.known_namespaces())
+        return [f"namespace {name!r} is not in the list of all" for name in sorted(unknown)] + [
             problem
             for name in self.known_namespaces()
-            for problem in maintenance.check(self._server, self._transactions.keys(name), name)
+            for problem in maintenance.check(self._transactions, name)
         ]
+
+    def repair(self, path: Path | None = None) -> RepairResult:
+        """Set damaged values aside in a file, and rebuild what is derived from the others.
+
+        Raises:
+            Invalid: There are damaged values and no path for them.
+        """
+        result = repairing.repair(self._transactions, self._store_key, path)
+        self._is_index_current = True
+        return result
+
+    def set_aside_files(self) -> list[str]:
+        """Return the files with values that a repair set aside, until they are deleted from the list."""
+        return repairing.files(self._server, self._store_key)
 
     def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
         """Rebuild the index data of all entries while in use, with another embedder if one is given."""

@@ -274,7 +274,7 @@ class RedisTransaction(RedisSnapshot):
         self.entries[key] = stored
         self.absent.discard(key)
         self._update_dependencies(None, entry)
-        self._mark_changed(stored)
+        self.mark_changed(stored)
         return stored
 
     def revise(
@@ -292,9 +292,10 @@ class RedisTransaction(RedisSnapshot):
             fetched.model = index_data.model
             fetched.has_custom_vector = index_data.given
             self._update_dependencies(old, new)
-        self._mark_changed(fetched)
+        self.mark_changed(fetched)
 
-    def _mark_changed(self, stored: StoredEntry) -> None:
+    def mark_changed(self, stored: StoredEntry) -> None:
+        """Write an entry with the commit."""
         entry = stored.entry
         self.changes_in(entry.namespace).changed_entries[entry.id] = as_fetched(stored)
 
@@ -311,7 +312,7 @@ class RedisTransaction(RedisSnapshot):
         self.expect_whole(namespace, "meta", "model", model.encode())
         if model == self._model:
             return index_data
-        if self._server.integer(vectors, "count of vectors") > 0:
+        if self.server.integer(vectors, "count of vectors") > 0:
             if index_data.given:
                 raise Invalid("vector", "is not of the embedder that the store has", "reindex the store")
             return index_data.with_vectors(None)
@@ -329,12 +330,12 @@ class RedisTransaction(RedisSnapshot):
         """Replace the index data of an entry without a new version."""
         stored.index_data, stored.is_index_changed = index_data, True
         stored.model, stored.has_custom_vector = index_data.model, index_data.given
-        self._mark_changed(stored)
+        self.mark_changed(stored)
 
     def set_stale(self, stored: StoredEntry, now: int, *, stale: bool) -> None:
         stored.transitions.append(StaleTransition(stored.entry.rev, now, stale))
         self.log_change(stored.entry, "stale" if stale else "current", now)
-        self._mark_changed(stored)
+        self.mark_changed(stored)
 
     def record_use(self, stored: StoredEntry, count: int, last: int | None) -> None:
         changes, id = self.changes_in(stored.entry.namespace), stored.entry.id
@@ -544,6 +545,10 @@ class TransactionRunner:
             if transaction.round_trips < 2 or not left or self._is_unchanged(transaction):
                 return result
         raise AssertionError("the last attempt returns or raises")
+
+    def run_plan(self, operation: Callable[[RedisTransaction], T]) -> T:
+        """Run an operation on a consistent state, and drop its changes."""
+        return self.run_read(operation)  # type: ignore[arg-type]  # it gets a transaction
 
     def run_write(self, operation: Callable[[RedisTransaction], T]) -> T:
         """Run an operation that may change the state, and commit it completely or not at all.
