@@ -35,8 +35,12 @@ from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
 from omoide.stores.semantics import INVALIDATED_BY, LIVE
 
 _TABLES = {
-    "rows": "entries", "past": "versions", "docs": "documents", "doclog": "document_log", "stones": "tombstones"
-}  # fmt: skip
+    "rows": "entries",
+    "past": "versions",
+    "docs": "documents",
+    "doclog": "document_log",
+    "stones": "tombstones",
+}
 """Names of tables in the file, where they are not those of keys."""
 
 _READ = {
@@ -54,7 +58,7 @@ _DIFFERS = {
     "same": "it is not known by what it says",
     "slots": "the value of its key is another",
     "on": "its stored dependencies differ from its evidence",
-    "ends": "a link of it is not known at both ends",
+    "ends": "an end of a link does not know it",
     "invalid": "the number of its invalidations differs",
     "keys": "its idempotency keys differ from its receipts",
     "kept": "the list of receipts differs",
@@ -419,7 +423,7 @@ class NamespaceRepair:
         found: Derived = {(name, part): values for name, part, values in self._parts(*_DIFFERS)}
         for name, part in found.keys() | self._wanted.keys():
             present, wanted = found.get((name, part), {}), self._wanted.get((name, part), {})
-            for field in present.keys() - wanted.keys():
+            for field in present.keys() - wanted.keys() if name != "kinds" else ():  # an empty kind may stay
                 self._report(name, part, field, present[field])
                 self._remove(name, field, part)
             for field, value in wanted.items():

@@ -334,7 +334,7 @@ class RedisStore(StateStore, ForkListener):
         return result
 
     def set_aside_files(self) -> list[str]:
-        """Return the files with values that a repair set aside, until they are deleted from the list."""
+        """Return the files with values that a repair set aside."""
         return repairing.files(self._server, self._store_key)
 
     def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
