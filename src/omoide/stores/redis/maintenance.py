@@ -190,7 +190,7 @@ class RedisReindex:
         """Make a namespace without vectors that of the embedder; there is nothing to keep serving."""
         model, vectors = state.model_of(namespace)
         if self._model and model != self._model and state.integer(vectors, "count of vectors") <= 0:
-            state.expect_whole(namespace, "meta", "model", model.encode())
+            state.expect_model(namespace)
             state.expect_whole(namespace, "meta", "vectors", vectors)
             state.claim_model(namespace, self._model)
 
@@ -245,7 +245,7 @@ class RedisReindex:
     ) -> None:
         """Save the new index data of entries that are unchanged; others are embedded at the end."""
         serves = state.model_of(namespace)[0] == self._model
-        state.expect_whole(namespace, "meta", "model", state.model_of(namespace)[0].encode())
+        state.expect_model(namespace)
         entries = state.find_many(namespace, outdated.keys())
         state.load_index_data([*entries.values()])
         for id, stored in entries.items():

@@ -237,6 +237,7 @@ class RedisSnapshot:
         """By namespace: the embedder of its vectors, and the raw count of them."""
         self.removed_documents: set[DocumentKey] = set()
         self.server = server
+        self._raw_models: dict[str, bytes | None] = {}
         self._dependents: dict[EntryKey, set[str]] = {}
         self._dependency_changes: dict[EntryKey, dict[str, bool]] = {}
         self._without_tombstone: set[EntryKey] = set()
@@ -469,6 +470,11 @@ class RedisSnapshot:
             (reply,) = self.fetch([["HMGET", self.keys(namespace)("meta"), "model", "vectors"]])
             self._cache_model(namespace, reply)
         return self.models[namespace]
+
+    def expect_model(self, namespace: str) -> None:
+        """Require that the embedder of the vectors of a namespace is unchanged at commit."""
+        self.model_of(namespace)
+        self.expect_whole(namespace, "meta", "model", self._raw_models[namespace])
 
     # Dependencies, tombstones, links and receipts
 
@@ -722,6 +728,7 @@ class RedisSnapshot:
     def _cache_model(self, namespace: str, values: Sequence[bytes | None]) -> None:
         model, vectors = values
         self.models[namespace] = (layout.decode_text(model), vectors)
+        self._raw_models[namespace] = model
 
 
 def _by_namespace(entries: Sequence[FetchedEntry]) -> dict[str, list[FetchedEntry]]:

@@ -309,7 +309,7 @@ class RedisTransaction(RedisSnapshot):
         if index_data.model != self._model:
             return index_data  # supplied before, and kept
         model, vectors = self.model_of(namespace)
-        self.expect_whole(namespace, "meta", "model", model.encode())
+        self.expect_model(namespace)
         if model == self._model:
             return index_data
         if self.server.integer(vectors, "count of vectors") > 0:
