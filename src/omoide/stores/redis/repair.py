@@ -43,7 +43,11 @@ _TABLES = {
 }
 """Names of tables in the file, where they are not those of keys."""
 
+_MAX_AT_ONCE = 10_000
+"""Entries of a namespace up to which it is read by one script."""
+
 _READ = {
+    "hash": ("HGETALL",),
     "zset": ("ZRANGE", "0", "-1", "WITHSCORES"),
     "set": ("SMEMBERS",),
     "list": ("LRANGE", "0", "-1"),
@@ -130,25 +134,24 @@ class NamespaceRepair:
         server, keys, state = self._state.server, self._keys, self._state
         (tick,) = state.fetch([["HGET", keys("meta"), "tick"]])
         state.expect_whole(self._namespace, "meta", "tick", tick)
-        self._contents: dict[tuple[str, str], Any] = {}
-        for key in server.scan(keys.pattern):
-            name, part = keys.split(key)
-            kind = KEY_TYPES.get(name)
-            if kind == "hash":
-                fields = state.fetch([["HKEYS", key]])[0]
-                replies = state.fetch([["HMGET", key, *some] for some in batches(fields)])
-                values = [value for reply in replies for value in reply]
-                self._contents[name, part] = dict(zip(fields, values, strict=True))
-            elif kind in _READ:
-                verb, *rest = _READ[kind]
-                (reply,) = state.fetch([[verb, key, *rest]])
-                if kind == "zset":
-                    reply = dict(zip(reply[::2], map(float, reply[1::2]), strict=True))
-                self._contents[name, part] = dict.fromkeys(reply) if kind == "set" else reply
+        names = [(keys.split(key), key) for key in server.scan(keys.pattern)]
+        read = [(name, part, key) for (name, part), key in names if KEY_TYPES.get(name) in _READ]
+        commands: list[Command] = []
+        for name, _, key in read:
+            verb, *rest = _READ[KEY_TYPES[name]]
+            commands.append([verb, key, *rest])
+        (size,) = state.fetch([["HLEN", keys("rows")]])
+        # At one moment, unless that would keep others waiting: a busy store would have to be read again.
+        step = 1 if size > _MAX_AT_ONCE else len(commands)
+        replies = [reply for some in batches(commands, step) for reply in state.fetch(some)]
+        self._contents: dict[tuple[str, str], Any] = {
+            (name, part): _decode_reply(KEY_TYPES[name], reply)
+            for (name, part, _), reply in zip(read, replies, strict=True)
+        }
 
     def _hash(self, name: str) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = self._contents.get((name, ""), {})
-        return {field: raw for field, raw in found.items() if raw is not None}
+        return {**found}
 
     def _parts(self, *names: str) -> Iterable[tuple[str, str, Any]]:
         return [(name, part, found) for (name, part), found in self._contents.items() if name in names]
@@ -483,6 +486,17 @@ class NamespaceRepair:
             self._changes.command("HDEL", self._keys("meta"), "horizon")
 
 
+def _decode_reply(kind: str, reply: Any) -> Any:
+    """Return the content of a key: a dictionary, except for lists and streams."""
+    if kind == "set":
+        return dict.fromkeys(reply)
+    if kind == "hash":
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+    if kind == "zset":
+        return dict(zip(reply[::2], map(float, reply[1::2]), strict=True))
+    return reply
+
+
 def _with_number(raw: bytes, listed: Counter[int]) -> bytes:
     """Return a value of `rows` with the numbers that the lists by time have, if its own are not there."""
     written, number = (raw[at * STAMP_LENGTH : (at + 1) * STAMP_LENGTH] for at in (1, 2))
@@ -514,7 +528,7 @@ def _agrees(name: str, found: Any, wanted: Any) -> bool:
     if name == "same":
         return sorted(layout.member_ids(found)) == sorted(wanted)
     if name == "slots":
-        return layout.member_id(found) == wanted
+        return layout.member_id(found) == str(wanted)
     return wanted is None or bool(found == wanted)
 
 
