@@ -402,6 +402,24 @@ def test_a_repair_on_redis_rebuilds_what_follows_from_bodies(
         assert store.check() == []
 
 
+@pytest.mark.parametrize(("field", "value"), [("seq", "0"), ("seq", "x"), ("tick", "x"), ("vectors", "?")])
+def test_a_damaged_counter_on_redis_refuses_commits(field: str, value: str, tmp_path: Path) -> None:
+    """Before anything is written, because nothing can be taken back; a repair restores it."""
+    with a_store("redis", tmp_path) as store:
+        keep(store, "Tea.", id="a", key="k")
+        keys = store._transactions.keys("default")
+        store._server.execute("HSET", keys("meta"), field, value)
+        with pytest.raises(Corrupted, match="doctor --repair"):
+            keep(store, "Tea again.", id="a", key="other")
+        with pytest.raises(Corrupted):
+            store.erase(ADA, id="a")
+        assert store._server.execute("HLEN", keys("slots")) == 1
+        assert store.get("a", ADA).content == "Tea."
+        store.repair()
+        assert store.check() == []
+        assert keep(store, "Tea again.", id="a", key="other").rev == 2
+
+
 def what_it_holds(store: Any) -> list[Any]:
     """Entries, histories, links, documents and what is recalled."""
     entries = store.list_entries(ADA)

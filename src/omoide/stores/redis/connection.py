@@ -228,6 +228,12 @@ for _, namespace in ipairs(job.namespaces) do
   for _, counter in ipairs(counters) do
     if not is_integer(counter) then return {'damaged', KEYS[namespace.meta]} end
   end
+  if #namespace.log_records > 0 then
+    local last = redis.call('XREVRANGE', KEYS[namespace.log], '+', '-', 'COUNT', 1)[1]
+    if last and tonumber(string.match(last[1], '^%d+')) > tonumber(counters[1] or '0') then
+      return {'damaged', KEYS[namespace.meta]}
+    end
+  end
 end
 
 local first_numbers = {}
