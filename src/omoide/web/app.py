@@ -62,6 +62,14 @@ def openapi_document() -> dict[str, Any]:
     )
 
 
+EXCEPTION_HANDLERS: Any = {
+    OmoideError: middleware.handle_library_error,
+    HTTPException: middleware.handle_http_error,
+    RecursionError: middleware.handle_recursion_error,
+    Exception: middleware.handle_unexpected_error,
+}
+
+
 def create_app(
     store: Any,
     *,
@@ -99,20 +107,10 @@ def create_app(
         guards=[authorize],
         middleware=[
             HostMiddleware(hosts),
-            DefineMiddleware(
-                RequestLimits,
-                max_body_bytes=max_body_bytes,
-                body_timeout=body_timeout,
-                request_timeout=request_timeout,
-            ),
+            DefineMiddleware(RequestLimits, max_body_bytes, body_timeout, request_timeout),
         ],
         before_send=[middleware.protect_response],
-        exception_handlers={
-            OmoideError: middleware.handle_library_error,
-            HTTPException: middleware.handle_http_error,
-            RecursionError: middleware.handle_recursion_error,
-            Exception: middleware.handle_unexpected_error,
-        },
+        exception_handlers=EXCEPTION_HANDLERS,
         lifespan=[graph.lifespan],
         openapi_config=None,
         request_max_body_size=None,
