@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from tests.support.stores import redis_url
 
 from omoide.cli import maintenance
 from omoide.embedders import LOCAL_ENCODER, HashEmbedder
@@ -222,3 +223,21 @@ def test_recall_can_be_evaluated(answer: Answer, omoide: Run, home: Path) -> Non
     assert len([json.loads(line) for line in Path("d.jsonl").read_text("utf-8").splitlines()]) == 10
     omoide("eval", "jsonl", "--data", "absent.jsonl", code=1)
     omoide("eval", "jsonl", "--data", str(TALKS), "--limit", "3", code=2)
+
+
+def test_a_store_on_redis_is_repaired(answer: Answer, omoide: Run, home: Path) -> None:
+    """The damaged memory goes to the file that is named, which doctor lists."""
+    address = redis_url(home)
+    omoide("remember", "The kettle is on.", "--store", address, "--id", "a")
+    omoide("remember", "Tea is ready.", "--store", address, "--id", "b")
+    core: Any = open_store(address, embedder="none").sync
+    with closing(core) as store:
+        store._server.execute("HSET", store._transactions.keys("default")("rows"), "a", "?")
+    told = answer("doctor", "--store", address, code=1)
+    assert any("doctor --repair" in check["detail"] for check in told["checks"])
+    assert "--set-aside" in omoide("doctor", "--repair", "--store", address, code=2).stderr
+    told = answer("doctor", "--repair", "--set-aside", str(home / "damaged"), "--store", address)
+    states = {check["name"]: check for check in told["checks"]}
+    assert "1 rows of entries set aside" in states["repair"]["detail"]
+    assert states["set aside"]["detail"].startswith(str(home / "damaged"))
+    assert [entry["id"] for entry in answer("list", "--store", address)["entries"]] == ["b"]

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from threading import Event, Thread
+from types import FrameType
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
 
-from omoide.service.connections import ConnectionLimits, Server, default_limits, server_config
+from omoide.service import connections
+from omoide.service.connections import (
+    ConnectionLimits,
+    ConnectionRegistry,
+    Server,
+    default_limits,
+    server_config,
+)
 from omoide.service.limits import Overloaded, Slots
 
 LIMITS = ConnectionLimits(per_client=3, total=4, head_timeout=0.2, body_timeout=0.2, write_timeout=0.2)
@@ -134,6 +143,44 @@ def test_who_stalls_makes_room(data: bytes) -> None:
         assert httpx2.get(f"http://127.0.0.1:{port}/").status_code == 200
         closed = select.select(stalled, [], [], 10)[0]
         assert [read_all(one)[:12] for one in closed] == [b"HTTP/1.1 408"]
+
+
+def calls_for_each_connection(count: int) -> float:
+    """Calls that the module makes to take a connection that stalls, on average over so many that stay."""
+    calls = 0
+
+    def count_calls(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == connections.__file__
+
+    threading.setprofile(count_calls)
+    try:
+        with Served(ConnectionLimits(per_client=40, total=80)).run() as port, ExitStack() as stack:
+            for _ in range(count):
+                stack.enter_context(connect(port, b"GET"))
+            with closing(connect(port, GET)) as last:
+                assert last.recv(12) == b"HTTP/1.1 200"
+            return calls / count
+    finally:
+        threading.setprofile(None)
+
+
+def test_a_connection_costs_the_same_however_many_there_are() -> None:
+    """Below the limit, and beyond it, where each closes another one."""
+    few, many, too_many = (calls_for_each_connection(count) for count in (10, 40, 160))
+    assert many <= few * 1.5
+    assert too_many <= few * 3
+
+
+def test_a_connection_that_ended_leaves_nothing() -> None:
+    """Neither a number nor the name of its address."""
+    registry = ConnectionRegistry()
+    assert registry.add("a") is registry.add("a")
+    assert (registry.all.count, registry.by_address["a"].count) == (2, 2)
+    registry.remove("a")
+    assert (registry.all.count, registry.by_address["a"].count) == (1, 1)
+    registry.remove("a")
+    assert (registry.all.count, registry.by_address) == (0, {})
 
 
 def test_the_limits_fit_the_descriptors_of_the_process() -> None:

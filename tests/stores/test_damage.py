@@ -359,6 +359,15 @@ def damage_value(kind: str, store: Any) -> None:
         store._server.execute("HSET", key, "e7", raw.replace(b"number 7", b"number 8"))
 
 
+def values_with(store: Any, id: str) -> Iterator[bytes]:
+    """The values of hashes on a Redis server under fields that name an entry."""
+    for key in store._server.scan(f"{store._prefix}*"):
+        if store._server.execute("TYPE", key) == b"hash":
+            flat = store._server.execute("HGETALL", key)
+            pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+            yield from (value for field, value in pairs if id.encode() in field)
+
+
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> None:
     """It is `Corrupted` by its id; the others are listed, and erasing the scope erases or names it."""
@@ -373,8 +382,12 @@ def test_a_damaged_value_of_a_server_is_noticed(kind: str, tmp_path: Path) -> No
         assert list_ids(store) == ["e6", "e8"]
         assert sorted(recall_ids(store, "tea number")) == ["e6", "e8"]
         assert any("'e7'" in problem for problem in store.check())
-        receipt = store.erase(ADA)
-        assert "e7" in receipt.ids or any("'e7'" in place for place in receipt.unreachable)
+        assert "doctor --repair" in caught.value.remedy
+        assert [entry.id for entry in store.change_feed("default").entries] == ["e6", "e8"]
+        pages = store.query(Query(scope=ADA, limit=100))
+        assert sorted(entry.id for entry in pages.entries) == ["e6", "e8"]
+        assert "e7" in store.erase(ADA).ids
+        assert store.check() == []
 
 
 def test_a_receipt_names_no_damaged_entry_of_another_agent(tmp_path: Path) -> None:
@@ -386,23 +399,174 @@ def test_a_receipt_names_no_damaged_entry_of_another_agent(tmp_path: Path) -> No
         receipt = store.erase(Scope(agent_id="ada", session_id="s"))
         assert receipt.ids == ("e6",)
         assert not any("e7" in place for place in receipt.unreachable)
-        assert any("damaged" in place for place in receipt.unreachable)
 
 
-def test_a_repair_on_postgresql_needs_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_damaged_value_of_a_server_can_be_erased(kind: str, tmp_path: Path) -> None:
+    """By its id and from its own scope only; what depends on it becomes stale, and nothing of it remains."""
+    with a_store(kind, tmp_path) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}", session_id="s", user_id="u", key=f"tea{n}")
+        keep(store, "Tea number 7.", id="e7", session_id="s", user_id="u", key="tea7", tags=["more"])
+        keep(store, "Derived.", id="derived", evidence=[{"kind": "entry", "ref": "e7"}])
+        store.link(Link(source="e7", relation="refines", target="e6"), ADA)
+        damage_value(kind, store)
+        for other in (Scope(agent_id="bob"), Scope(session_id="other")):
+            with pytest.raises(NotFound):
+                store.get("e7", other)
+            with pytest.raises(NotFound):
+                store.erase(other, id="e7")
+        receipt = store.erase(ADA, id="e7")
+        assert (receipt.ids, receipt.versions, receipt.links) == (("e7",), 2, 1)
+        assert store.get("derived", ADA).stale
+        assert store.check() == []
+        assert [version.rev for version in store.history("e7", ADA)] == [2]
+        assert store.change_feed("default").erased_ids == ("e7",)
+        if kind == "redis":
+            assert b"number" not in b"".join(values_with(store, "e7"))
+        keep(store, "Again.", id="e7", key="tea7")
+        assert sorted(list_ids(store)) == ["derived", "e6", "e7", "e8"]
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_repair_of_a_server_needs_a_file(kind: str, tmp_path: Path) -> None:
     """Without one nothing changes; with one the damaged row is there, and the store is sound."""
-    with a_store("postgres", tmp_path) as store:
+    with a_store(kind, tmp_path) as store:
         for n in range(6, 9):
             keep(store, f"Tea number {n}.", id=f"e{n}")
-        damage_value("postgres", store)
+        damage_value(kind, store)
         with pytest.raises(Invalid):
             store.repair()
         assert list_ids(store) == ["e6", "e8"]
-        assert store.repair(tmp_path / "damaged.jsonl").set_aside == {"entries": 1}
-        (line,) = (tmp_path / "damaged.jsonl").read_text().splitlines()
-        assert "number 8" in b64decode(json.loads(line)["row"]["body"]["base64"]).decode()
+        assert store.check() != []
+        file = tmp_path / "damaged.jsonl"
+        result = store.repair(file)
+        assert (result.set_aside, result.entries, result.file) == ({"entries": 1}, 2, str(file))
+        assert file.stat().st_mode & 0o777 == 0o600
+        (line,) = map(json.loads, file.read_text().splitlines())
+        assert any(b"number 8" in decoded(value) for value in line["row"].values())
+        assert line["table"] == "entries"
         assert store.check() == []
+        assert list_ids(store) == ["e6", "e8"]
+        assert store.stats(ADA).set_aside == 1
         assert any("damaged.jsonl" in place for place in store.erase(ADA, id="e6").unreachable)
+        assert store.repair().file is None
+
+
+def decoded(value: Any) -> bytes:
+    """The bytes of a value in a file of damaged rows."""
+    return b64decode(value["base64"]) if isinstance(value, dict) else b""
+
+
+DERIVED = [
+    ("DEL", "time:*"), ("DEL", "time:aada"), ("DEL", "all:*"), ("DEL", "same"), ("DEL", "slots"),
+    ("DEL", "on:e6"), ("DEL", "ends:e7"), ("DEL", "expiry"), ("DEL", "invalid"), ("DEL", "keys:e8"),
+    ("DEL", "kept"), ("DEL", "log"), ("DEL", "found"), ("DEL", "owners"), ("DEL", "kind:session"),
+    ("DEL", "kinds"), ("HDEL", "found", "e7"), ("ZADD", "all:*", "7", "forgotten"),
+    ("ZADD", "time:*", "7", "0000000000000001nobody"), ("ZADD", "on:e6", "1", "e8"),
+    ("HSET", "found", "e7", "?"), ("HSET", "slots", "ada", "0000000000000001\xff"),
+    ("HSET", "meta", "vectors", "many"), ("HSET", "meta", "seq", "0"), ("HSET", "meta", "tick", "x"),
+    ("HSET", "meta", "horizon", "x"), ("HSET", "owners", "session\x1fd", "bob\x1f\x1f"),
+    ("SADD", "ends:e6", "x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", DERIVED, ids=" ".join)
+def test_a_repair_on_redis_rebuilds_what_follows_from_bodies(
+    command: tuple[str, str, *tuple[str, ...]], tmp_path: Path
+) -> None:
+    """A check tells of it; afterwards everything is as it was, and nothing is set aside."""
+    verb, name, *rest = command
+    with a_store("redis", tmp_path, **OPTIONS) as store:
+        for n in range(6, 9):
+            keep(store, f"Tea number {n}.", id=f"e{n}", key=f"tea{n}", expires_at=(1 << 42) + n)
+        keep(store, "Derived.", id="derived", evidence=[{"kind": "entry", "ref": "e6"}])
+        keep(store, "Tea number 8 again.", id="e8", key="tea8", idempotency_key="k")
+        keep(store, "Forgotten.", id="forgotten")
+        store.supersede("forgotten", ADA)
+        store.link(Link(source="e7", relation="refines", target="e6"), ADA)
+        store.link(Link(source="e8", relation="invalidated_by", target="e6"), ADA)
+        store.save(Document(kind="session", id="d", agent_id="ada", body="Tea."))
+        before = what_it_holds(store)
+        store._server.execute(verb, store._transactions.keys("default")(*name.split(":")), *rest)
+        assert store.check() != []
+        assert store.repair().file is None
+        assert store.check() == []
+        assert what_it_holds(store) == before
+        keep(store, "Tea number 7 again.", id="e7", key="tea7")
+        assert store.erase(Scope()).documents == 1
+        assert store.check() == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("seq", "0"), ("seq", "x"), ("tick", "x"), ("vectors", "?")])
+def test_a_damaged_counter_on_redis_refuses_commits(field: str, value: str, tmp_path: Path) -> None:
+    """Before anything is written, because nothing can be taken back; a repair restores it."""
+    with a_store("redis", tmp_path) as store:
+        keep(store, "Tea.", id="a", key="k")
+        keys = store._transactions.keys("default")
+        store._server.execute("HSET", keys("meta"), field, value)
+        with pytest.raises(Corrupted, match="doctor --repair"):
+            keep(store, "Tea again.", id="a", key="other")
+        with pytest.raises(Corrupted):
+            store.erase(ADA, id="a")
+        assert store._server.execute("HLEN", keys("slots")) == 1
+        assert store.get("a", ADA).content == "Tea."
+        store.repair()
+        assert store.check() == []
+        assert keep(store, "Tea again.", id="a", key="other").rev == 2
+
+
+def what_it_holds(store: Any) -> list[Any]:
+    """Entries, histories, links, documents and what is recalled."""
+    entries = store.list_entries(ADA)
+    return [
+        sorted(entries, key=lambda entry: entry.id),
+        [store.history(entry.id, ADA) for entry in entries if entry.id == "e8"],
+        store.links("e6", ADA),
+        store.documents("session", ADA),
+        sorted(recall_ids(store, "tea number", limit=9)),
+        keep(store, "Tea number 8 again.", id="e8", key="tea8", idempotency_key="k").rev,
+    ]
+
+
+def test_a_repair_on_redis_sets_any_damaged_value_aside(tmp_path: Path) -> None:
+    """Versions, documents, items of logs, receipts, leases, tombstones, changes and links: the rest stays."""
+    with a_store("redis", tmp_path, **OPTIONS) as store:
+        for n in range(3):
+            keep(store, f"Tea {n}.", id="e1", idempotency_key=f"k{n}")
+        keep(store, "Tea.", id="e2")
+        store.erase(ADA, id=keep(store, "Gone.", id="gone").id)
+        store.link(Link(source="e1", relation="refines", target="e2"), ADA)
+        for id in ("d1", "d2"):
+            store.save(Document(kind="session", id=id, agent_id="ada", body="Tea."))
+            store.append("session", id, ["one", "two", "three"], ADA)
+        store.claim("session", "d1", ADA, owner="o", ttl_ms=1000)
+        keys, server = store._transactions.keys("default"), store._server
+        past = sorted(server.execute("HKEYS", keys("past")))
+        number = past[0][:16].decode()
+        for field in (f"{number}1", "k1", "gone", "session\x1fd1", "e1\x1fe2\x1frefines"):
+            for name in ("past", "receipts", "stones", "docs", "links", "leases"):
+                for one in server.execute("HKEYS", keys(name)):
+                    if field in one.decode():
+                        server.execute("HSET", keys(name), one, "?" * 30)
+        server.execute("HSET", keys("receipts"), server.execute("HKEYS", keys("receipts"))[0], "?")
+        server.execute("LSET", keys("doclog", "session\x1fd2"), "1", "?")
+        server.execute("XADD", keys("log"), "99-0", "c", "?")
+        server.execute("HSET", keys("access"), "e2", "?")
+        for act in (store.repair, lambda: store.claim("session", "d1", ADA, owner="p", ttl_ms=1)):
+            with pytest.raises((Invalid, Corrupted)):
+                act()
+        result = store.repair(tmp_path / "aside")
+        assert result.set_aside == {
+            "versions": 1, "links": 1, "tombstones": 1, "receipts": 1, "documents": 1, "document_log": 4,
+            "leases": 1, "access": 1, "log": 1,
+        }  # fmt: skip
+        assert store.check() == []
+        assert [version.rev for version in store.history("e1", ADA)] == [2, 3]
+        assert store.load("session", "d2", ADA).log == ("one", "three")
+        assert store.load("session", "d1", ADA) is None
+        assert store.links("e1", ADA) == []
 
 
 # Repair

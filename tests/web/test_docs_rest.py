@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from omoide.client.client import ClientMethods
+from omoide.service import requests
 from omoide.web import app, create_app, openapi_document
 from omoide.web.middleware import PROBLEM_TITLES
 
@@ -48,5 +49,11 @@ def test_every_limit_is_documented() -> None:
     """Each option of the application has a row, with the number that the code has."""
     options = [name for name in inspect.signature(create_app).parameters if name != "store"]
     assert [name for name in options if f"| `{name}` |" not in PAGE] == []
-    for number in (app.REQUESTS_PER_MINUTE, app.MAX_BODY_BYTES, app.BODY_TIMEOUT, app.POLL_INTERVAL):
+    for number in (
+        app.REQUESTS_PER_MINUTE,
+        requests.MAX_BODY_BYTES,
+        requests.BODY_TIMEOUT,
+        requests.REQUEST_TIMEOUT,
+        app.POLL_INTERVAL,
+    ):
         assert f"| {number:,g}" in PAGE or f"| {number:,}" in PAGE

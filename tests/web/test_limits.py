@@ -1,15 +1,19 @@
 """Size and time limits of requests."""
 
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx2
 import pytest
 from tests.support.rest import Service, bearer, open_test_store, serve
 
+from omoide import Scope
+from omoide.client import Client
+from omoide.errors import TimedOut
 from omoide.web.middleware import RateLimiter, host_name
 
 START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -105,4 +109,34 @@ def test_event_streams_are_limited_for_each_token(tmp_path: Path) -> None:
             stream.close()
         deadline = time.monotonic() + 10
         while follow(server.secrets.all).status_code != 200:
+            assert time.monotonic() < deadline
+
+
+def test_a_body_that_does_not_come_costs_no_check_of_a_token(service: Service) -> None:
+    """A wrong token is noticed only once the body is there: stalled requests cost next to nothing."""
+    start = START + "Authorization: Bearer omd_wrong.secret\r\nContent-Length: 21\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        connection.sendall(start.encode() + b'{"content": ')
+        assert b" 408 " in connection.recv(65_536)
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        connection.sendall(start.encode() + b'{"content": "Right."}')
+        assert b" 401 " in connection.recv(65_536)
+
+
+def test_a_request_that_takes_too_long_is_answered(tmp_path: Path) -> None:
+    """The client is told so in time, and what it asked for may still be done."""
+    with (
+        open_test_store(tmp_path) as store,
+        serve(store, request_timeout=1.0) as server,
+        Client(server.url, server.secrets.all) as client,
+    ):
+        ada = Scope(agent_id="ada")
+        with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(TimedOut) as failure:
+                client.remember("Ada drinks tea.", ada, id="tea")
+            assert failure.value.seconds == 1.0
+            assert "tea" not in [entry.id for entry in client.list(ada)]
+        deadline = time.monotonic() + 20
+        while "tea" not in [entry.id for entry in client.list(ada)]:
             assert time.monotonic() < deadline

@@ -98,7 +98,7 @@ def _repair(ctx: CommandContext, set_aside: Path | None) -> Iterator[Finding]:
         with ctx.open_store() as store:
             if not hasattr(store.sync, "repair"):
                 problem = f"{mask_url(store.url)!r} cannot be repaired"
-                raise Invalid("store", problem, "name a SQLite file or a PostgreSQL database")
+                raise Invalid("store", problem, "name a SQLite file, or a store on PostgreSQL or Redis")
             result = store.sync.repair(set_aside)
     counts = [f"{result.entries} memories are sound", f"{result.corrected} corrected"]
     counts += [f"{count} rows of {table} set aside" for table, count in result.set_aside.items()]

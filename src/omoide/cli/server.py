@@ -6,7 +6,7 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from omoide.errors import Invalid, MissingExtra
 from omoide.integrations.mcp import clients
 from omoide.service import auth
 from omoide.service.auth import bind, is_loopback, is_wildcard, url_of
+from omoide.service.requests import REQUEST_TIMEOUT
 from omoide.stores.redaction import mask_url
 
 if TYPE_CHECKING:
@@ -193,7 +194,17 @@ CREATE_TOKEN_COMMAND = "omoide token create NAME --right read --right write"
     metavar="NAME",
     help="A name by which others know this machine; may be repeated.",
 )
-def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, ...]) -> None:
+@click.option(
+    "--request-timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=REQUEST_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a request may take; a later answer is a 504.",
+)
+def serve_command(
+    ctx: CommandContext, host: str, port: int, names: tuple[str, ...], request_timeout: float
+) -> None:
     """Serve the store over HTTP, until Ctrl-C.
 
     Programs need a token, and people open the address that is printed. Beyond this machine nothing is served
@@ -210,8 +221,9 @@ def serve_command(ctx: CommandContext, host: str, port: int, names: tuple[str, .
         address, port = listener.getsockname()[:2]
         hosts = {*names} if is_wildcard(address) else {*names, address, f"[{address}]", host}
         sessions = InspectorSessions(ctx.scope)
-        rest = create_app(store, hosts=hosts, inspector_sessions=sessions)
-        app, mcp = _mount_mcp(rest, store, ctx, address, hosts)
+        rest = create_app(store, hosts=hosts, request_timeout=request_timeout, inspector_sessions=sessions)
+        mcp_options = {"host": address, "allowed_hosts": hosts, "request_timeout": request_timeout}
+        app, mcp = _mount_mcp(rest, store, ctx, mcp_options)
         url = url_of(address, port)
         here = url_of("127.0.0.1", port) if is_wildcard(address) else url
         inspector_url = f"{here}/inspect/#key={sessions.create_key()}"
@@ -250,9 +262,7 @@ def _check_any_token(ctx: CommandContext, store: AsyncStore, host: str) -> None:
     click.echo(f"Nobody has a token yet. To make one: {command_line}", err=True)
 
 
-def _mount_mcp(
-    app: Any, store: AsyncStore, ctx: CommandContext, host: str, names: Iterable[str]
-) -> tuple[Any, str]:
+def _mount_mcp(app: Any, store: AsyncStore, ctx: CommandContext, options: dict[str, Any]) -> tuple[Any, str]:
     """Return the application with an MCP server mounted, and its path.
 
     If the SDK is not installed, the application is returned as it is, with an empty path.
@@ -262,9 +272,7 @@ def _mount_mcp(
     except MissingExtra:
         return app, ""
     server = create_server(store, ctx.scope)
-    return PathDispatcher(
-        app, MCP_PATH, http_app(server, host=host, require_token=True, allowed_hosts=names)
-    ), MCP_PATH
+    return PathDispatcher(app, MCP_PATH, http_app(server, require_token=True, **options)), MCP_PATH
 
 
 def _run_server(server: Any, listener: socket.socket) -> None:

@@ -284,9 +284,8 @@ def arrange(
         calibration: The models for the pool's vectors.
     """
     order = [*range(len(rows))]
-    if (
-        relevance is None or len(rows) < 2 or query.times
-    ):  # the scores know which rows are of the time asked for
+    # The scores know which rows are of the time that is asked for.
+    if relevance is None or len(rows) < 2 or query.times:
         return order, {}
     compared = np.asarray(rows[:MAX_ROWS], np.int64)
     time = pool.column("time")[compared]

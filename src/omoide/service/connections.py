@@ -60,7 +60,7 @@ def server_config(app: Any, limits: ConnectionLimits | None = None, **options: A
     return uvicorn.Config(
         app,
         # h11: httptools keeps trailing spaces of header values.
-        http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
+        http=partial(LimitedConnection, limits=limits, registry=ConnectionRegistry()),  # type: ignore[arg-type]
         ws="none",
         proxy_headers=False,  # they would let a client choose its address
         access_log=False,  # it would log queries, which may quote memories
@@ -86,15 +86,57 @@ class Server(uvicorn.Server):
             listener.listen(_LISTEN_QUEUE)
 
 
+class ConnectionGroup:
+    """Connections of one address, or all of a server."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.stalled: dict[LimitedConnection, None] = {}
+        """Connections whose clients have to send something, longest first."""
+
+    def close_stalled(self, new: LimitedConnection) -> bool:
+        """Close the connection that has stalled longest, besides a new one; return False if none has."""
+        for connection in self.stalled:
+            if connection is not new:
+                connection.time_out()
+                return True
+        return False
+
+
+class ConnectionRegistry:
+    """The connections of a server. To add, remove or find one takes the same time, however many there are."""
+
+    def __init__(self) -> None:
+        self.all = ConnectionGroup()
+        self.by_address: dict[str | None, ConnectionGroup] = {}
+
+    def add(self, address: str | None) -> ConnectionGroup:
+        """Count a connection; return the group of its address."""
+        group = self.by_address.setdefault(address, ConnectionGroup())
+        group.count += 1
+        self.all.count += 1
+        return group
+
+    def remove(self, address: str | None) -> None:
+        """Count a connection no more."""
+        self.all.count -= 1
+        self.by_address[address].count -= 1
+        if not self.by_address[address].count:
+            del self.by_address[address]
+
+
 class LimitedConnection(H11Protocol):
     """Connection of one client."""
 
-    def __init__(self, *args: Any, limits: ConnectionLimits, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, limits: ConnectionLimits, registry: ConnectionRegistry, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.limits = limits
         self.waits_for: str | None = None
         """What the client has to send: the head or the body of a request."""
-        self.waits_since = 0.0
+        self._registry = registry
+        self._groups: tuple[ConnectionGroup, ...] = ()
         self._read_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._refused = False
@@ -102,19 +144,20 @@ class LimitedConnection(H11Protocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Take the connection, at the cost of one that stalls if there are too many."""
         super().connection_made(transport)
+        own, everyone = self._registry.add(self._address), self._registry.all
+        self._groups = (own, everyone)
         self._update()
-        everyone: list[LimitedConnection] = [*self.connections]  # type: ignore[list-item]
-        own = [connection for connection in everyone if connection._address == self._address]
-        if len(own) > self.limits.per_client and not _close_stalled(own, self):
+        if own.count > self.limits.per_client and not own.close_stalled(self):
             self._refuse(429, "too-many-requests", "this address has too many connections")
-        elif len(everyone) > self.limits.total and not _close_stalled(everyone, self):
+        elif everyone.count > self.limits.total and not everyone.close_stalled(self):
             self._refuse(503, "overloaded", "there are too many connections")
-        if self._refused and len(everyone) > self.limits.total + self.limits.total // 4:
+        if self._refused and everyone.count > self.limits.total + self.limits.total // 4:
             transport.abort()  # even those that are refused are too many
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds."""
         self._stop_timers()
+        self._registry.remove(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -185,7 +228,7 @@ class LimitedConnection(H11Protocol):
             waits_for = "body" if cycle.more_body else None
         if waits_for == self.waits_for:
             return
-        self.waits_for, self.waits_since = waits_for, self.loop.time()
+        self._wait_for(waits_for)
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
@@ -198,12 +241,12 @@ class LimitedConnection(H11Protocol):
             if timer is not None:
                 timer.cancel()
         self._read_timer = self._write_timer = None
-        self.waits_for = None
+        self._wait_for(None)
 
-
-def _close_stalled(connections: list[LimitedConnection], new: LimitedConnection) -> bool:
-    """Close the connection that has stalled longest; return False if none has."""
-    stalled = [one for one in connections if one is not new and one.waits_for is not None]
-    if stalled:
-        min(stalled, key=lambda one: one.waits_since).time_out()
-    return bool(stalled)
+    def _wait_for(self, what: str | None) -> None:
+        """Note what the client has to send, from now on."""
+        self.waits_for = what
+        for group in self._groups:
+            group.stalled.pop(self, None)
+            if what is not None:
+                group.stalled[self] = None

@@ -90,14 +90,18 @@ def mark_private(message: MutableMapping[str, Any]) -> None:
 
 def refusal(status: int, type: str, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Return headers and body of a response that refuses a request before an application answers it."""
-    body = msgspec.json.encode(
-        Problem(type=type, title=type.replace("-", " ").capitalize(), status=status, detail=detail)
-    )
+    title = type.replace("-", " ").capitalize()
+    return problem_response(Problem(type=type, title=title, status=status, detail=detail))
+
+
+def problem_response(problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return headers and body of a response that reports a problem."""
+    body = msgspec.json.encode(problem)
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),
         *PRIVATE_HEADERS.items(),
     ]
-    if status in (429, 503):
+    if problem.status in (429, 503):
         headers.append((b"retry-after", b"%d" % RETRY_AFTER))
     return headers, body

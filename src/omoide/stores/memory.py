@@ -64,8 +64,6 @@ _REINDEX_BATCH = 256
 class MemoryState:
     """A `StoreState` of dictionaries; copied before a write that may fail halfway, to roll it back."""
 
-    damaged_ids: ClassVar[tuple[str, ...]] = ()
-
     entries: dict[EntryKey, StoredEntry] = field(default_factory=dict)
     links: dict[LinkKey, Link] = field(default_factory=dict)
     tombstones: dict[EntryKey, list[tuple[Entry, Version]]] = field(default_factory=dict)
@@ -120,6 +118,9 @@ class MemoryState:
 
     def find_many(self, namespace: str, ids: Collection[str]) -> dict[str, StoredEntry]:
         return {id: stored for id in ids if (stored := self.entries.get((namespace, id))) is not None}
+
+    def damaged_in(self, scope: Scope) -> list[StoredEntry]:
+        return []  # what is in memory is not decoded
 
     def entries_in(self, scope: Scope) -> list[StoredEntry]:
         return [stored for stored in self.entries.values() if scope.contains(stored.entry)]

@@ -7,6 +7,7 @@ changes. None of them does I/O of its own, so a transaction that loses a race ca
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -42,6 +43,8 @@ from omoide.stores.state import (
     StoreState,
 )
 
+_log = logging.getLogger("omoide")
+
 FIRST_PAGE = (1 << 63, 1 << 63)
 """Sorts above the time and number of any entry."""
 
@@ -51,10 +54,25 @@ FIRST_PAGE = (1 << 63, 1 << 63)
 
 def require_entry(state: StateReader, id: str, scope: Scope) -> StoredEntry:
     """Return an entry of a scope, or raise `NotFound`."""
-    stored = state.find(scope.namespace, id)
-    if stored is None or not scope.contains(stored.entry):
+    stored = _find_in(state, id, scope)
+    if stored is None:
         raise semantics.entry_not_found(id)
     return stored
+
+
+def _find_in(state: StateReader, id: str, scope: Scope) -> StoredEntry | None:
+    """Return an entry of a scope; raise `Corrupted` if it is damaged."""
+    try:
+        stored = state.find(scope.namespace, id)
+    except Corrupted:
+        if _find_damaged(state, id, scope) is None:
+            return None
+        raise
+    return stored if stored is not None and scope.contains(stored.entry) else None
+
+
+def _find_damaged(state: StateReader, id: str, scope: Scope) -> StoredEntry | None:
+    return next((one for one in state.damaged_in(scope) if one.entry.id == id), None)
 
 
 def _propagate(state: StoreState, namespace: str, was_out: Mapping[str, bool], now: int) -> None:
@@ -303,6 +321,7 @@ def _add_missing_tombstones(
 ) -> list[str]:
     """Record premises that were not imported as erased, and return their ids."""
     known = state.find_many(namespace, premises).keys() | state.erased_ids(namespace, premises)
+    known |= {stored.entry.id for stored in state.damaged_in(Scope(namespace=namespace))}
     absent = [id for id in premises if id not in known]
     for id in absent:
         tombstone = Version(id=id, rev=0, at=now, reason=semantics.MISSING_PREMISE_REASON)
@@ -351,7 +370,9 @@ def links_of(state: StateReader, id: str, scope: Scope, relation: str | None) ->
         if relation in (None, link.relation)
     }
     entries = state.find_many(scope.namespace, {*others.values()})
-    visible = [link for link, other in others.items() if scope.contains(entries[other].entry)]
+    visible = [
+        link for link, other in others.items() if other in entries and scope.contains(entries[other].entry)
+    ]
     return sorted(visible, key=lambda link: (link.created_at, link.source, link.relation, link.target))
 
 
@@ -368,7 +389,10 @@ def erase(
     unreachable: Sequence[str],
 ) -> EraseReceipt:
     """Remove an entry, or everything in a scope, and leave tombstones."""
-    chosen = state.entries_in(scope) if id is None else [require_entry(state, id, scope)]
+    if id is None:
+        chosen = [*state.entries_in(scope), *state.damaged_in(scope)]
+    else:
+        chosen = [_find_erasable(state, id, scope)]
     entries = state.load_for_removal(chosen)
     documents = _erase_documents(state, scope) if id is None else []
     versions = [
@@ -384,7 +408,7 @@ def erase(
     _propagate_erasure(state, scope.namespace, was_out, removed_links, now)
     return EraseReceipt(
         ids=tuple(was_out),
-        versions=sum(len(stored.versions) for stored in entries),
+        versions=sum(stored.entry.rev - stored.first_rev + 1 for stored in entries),
         links=len(removed_links),
         documents=len(documents),
         at=now,
@@ -393,10 +417,20 @@ def erase(
         unreachable=(
             *_remaining_copies(state, scope, [*was_out]),
             *semantics.remaining_transcripts(versions, documents),
-            *_damaged_entries(state, scope),
             *unreachable,
         ),
     )
+
+
+def _find_erasable(state: StateReader, id: str, scope: Scope) -> StoredEntry:
+    """Return an entry of a scope, also a damaged one, or raise `NotFound`."""
+    try:
+        return require_entry(state, id, scope)
+    except Corrupted:
+        damaged = _find_damaged(state, id, scope)
+        if damaged is None:
+            raise
+        return damaged
 
 
 def _propagate_erasure(
@@ -419,7 +453,7 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
     notices = [
         semantics.derived_entry_notice(other, id)
         for other, id in citing
-        if scope.contains(entries[other].entry)
+        if other in entries and scope.contains(entries[other].entry)
     ]
     owners = state.document_owners(scope.namespace).values()
     documents = sum(
@@ -428,18 +462,6 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         for owner in owners
     )
     return semantics.remaining_copies(notices, len(citing) - len(notices), documents)
-
-
-def _damaged_entries(state: StateReader, scope: Scope) -> list[str]:
-    """Describe the damaged entries that a listing of a scope left out.
-
-    A listing reads all entries of an agent, a user, a session or a project. In a scope of several of them the
-    damaged ones may be of others, and are not named.
-    """
-    parts = (scope.agent_id, scope.user_id, scope.session_id, scope.project_id)
-    if state.damaged_ids and sum(part is not None for part in parts) > 1:
-        return [f"damaged entries that may be in the scope: {len(state.damaged_ids)}"]
-    return [f"damaged entry {id!r}" for id in state.damaged_ids]
 
 
 def _erase_documents(state: StoreState, scope: Scope) -> list[tuple[str, str]]:
@@ -567,8 +589,8 @@ def list_entries(state: StateReader, scope: Scope) -> list[Entry]:
 
 def get_entry(state: StateReader, id: str, scope: Scope, as_of: int | None) -> Entry:
     """Return an entry as of a moment, or raise `NotFound` or `Erased`."""
-    stored = state.find(scope.namespace, id)
-    if stored is not None and scope.contains(stored.entry):
+    stored = _find_in(state, id, scope)
+    if stored is not None:
         if as_of is not None:
             (stored,) = state.load_versions([stored])
         entry = stored.entry_at(as_of)
@@ -583,8 +605,8 @@ def get_entry(state: StateReader, id: str, scope: Scope, as_of: int | None) -> E
 
 def history(state: StateReader, id: str, scope: Scope) -> list[Version]:
     """Return the tombstones and versions of an id, oldest first."""
-    stored = state.find(scope.namespace, id)
-    visible = [stored] if stored is not None and scope.contains(stored.entry) else []
+    stored = _find_in(state, id, scope)
+    visible = [] if stored is None else [stored]
     versions = [version for one in state.load_versions(visible) for version in one.history()]
     found = [*state.tombstones_of(id, scope), *versions]
     if not found:
@@ -632,12 +654,21 @@ def query(state: StateReader, query: Query) -> Page:
     matches = [
         (position, entry)
         for stored in entries
-        if (entry := stored.entry_at(query.as_of)) is not None
+        if (entry := _entry_at(stored, query.as_of)) is not None
         and passes(entry)
         and (position := (semantics.time_of(entry), stored.number)) < before
     ]
     matches.sort(key=lambda match: match[0], reverse=True)
     return build_page(matches, query.limit)
+
+
+def _entry_at(stored: StoredEntry, moment: int | None) -> Entry | None:
+    """Return an entry as of a moment; None also if it is damaged, which is logged."""
+    try:
+        return stored.entry_at(moment)
+    except Corrupted as error:
+        _log.warning("%s", error)
+        return None
 
 
 def build_page(matches: Sequence[tuple[tuple[int, ...], Entry]], limit: int) -> Page:

@@ -9,9 +9,7 @@ import numpy as np
 from omoide.core.entry import Entry
 from omoide.retrieval.pool import Array, CandidatePool
 from omoide.stores import semantics
-from omoide.stores.records import IndexData
-
-TOKEN_DIM = 64
+from omoide.stores.records import TOKEN_DIM, IndexData
 
 
 def pool_of(

@@ -299,6 +299,9 @@ def checksum(columns: Sequence[Any], body: bytes) -> int:
     return crc32(body, crc32(_encode(columns)))
 
 
+TOKEN_DIM = 64
+"""Dimension of the vectors of single tokens, a byte each."""
+
 DECODE_ERRORS = (
     msgspec.MsgspecError, TypeError, ValueError, AttributeError, LookupError, OverflowError, OmoideError
 )  # fmt: skip

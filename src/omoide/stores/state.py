@@ -112,9 +112,8 @@ class StateReader(Protocol):
     Methods that take several entries or ids exist so that a remote state is read in few round trips.
     """
 
-    @property
-    def damaged_ids(self) -> Sequence[str]:
-        """The entries that a listing left out, because they are damaged."""
+    def damaged_in(self, scope: Scope) -> list[StoredEntry]:
+        """Return those entries of a scope that were read and are damaged, as indexes know them."""
 
     def find(self, namespace: str, id: str) -> StoredEntry | None: ...
 

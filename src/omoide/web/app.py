@@ -12,8 +12,10 @@ from litestar import Litestar, Response, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
+from litestar.middleware import DefineMiddleware
 
 from omoide.errors import OmoideError
+from omoide.service.requests import BODY_TIMEOUT, MAX_BODY_BYTES, REQUEST_TIMEOUT, RequestLimits
 from omoide.service.schemas import HealthResponse
 from omoide.web import inspector, middleware, routes
 from omoide.web.inspector import InspectorSessions
@@ -22,8 +24,6 @@ from omoide.web.openapi import OPENAPI_MEDIA_TYPE, build_document
 from omoide.web.schemas import public_route, query_scope
 
 VERSION = "v1"
-MAX_BODY_BYTES = 2 * 1024 * 1024
-BODY_TIMEOUT = 30.0
 REQUESTS_PER_MINUTE = 6_000
 POLL_INTERVAL = 0.5
 HANDLERS = [
@@ -62,6 +62,14 @@ def openapi_document() -> dict[str, Any]:
     )
 
 
+EXCEPTION_HANDLERS: Any = {
+    OmoideError: middleware.handle_library_error,
+    HTTPException: middleware.handle_http_error,
+    RecursionError: middleware.handle_recursion_error,
+    Exception: middleware.handle_unexpected_error,
+}
+
+
 def create_app(
     store: Any,
     *,
@@ -69,6 +77,7 @@ def create_app(
     requests_per_minute: int | None = REQUESTS_PER_MINUTE,
     max_body_bytes: int = MAX_BODY_BYTES,
     body_timeout: float = BODY_TIMEOUT,
+    request_timeout: float = REQUEST_TIMEOUT,
     poll_interval: float = POLL_INTERVAL,
     inspector_sessions: InspectorSessions | None = None,
 ) -> Litestar:
@@ -80,6 +89,7 @@ def create_app(
         requests_per_minute: limit of each token; None for no limit.
         max_body_bytes: size limit of a request body.
         body_timeout: seconds in which a request body has to arrive.
+        request_timeout: seconds in which a response has to start.
         poll_interval: seconds between two looks for changes, if the store cannot wait for them.
         inspector_sessions: sign-in keys and sessions of the inspector; without them it is not served.
     """
@@ -95,17 +105,15 @@ def create_app(
             ),
         ],
         guards=[authorize],
-        middleware=[HostMiddleware(hosts, body_timeout)],
+        middleware=[
+            HostMiddleware(hosts),
+            DefineMiddleware(RequestLimits, max_body_bytes, body_timeout, request_timeout),
+        ],
         before_send=[middleware.protect_response],
-        exception_handlers={
-            OmoideError: middleware.handle_library_error,
-            HTTPException: middleware.handle_http_error,
-            RecursionError: middleware.handle_recursion_error,
-            Exception: middleware.handle_unexpected_error,
-        },
+        exception_handlers=EXCEPTION_HANDLERS,
         lifespan=[graph.lifespan],
         openapi_config=None,
-        request_max_body_size=max_body_bytes,
+        request_max_body_size=None,
         state=State(
             {
                 "store": store,

@@ -18,7 +18,6 @@ from traceback import format_tb
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
-import anyio
 import msgspec
 from litestar import Response
 from litestar.exceptions import (
@@ -32,7 +31,7 @@ from litestar.exceptions import (
 from litestar.handlers import BaseRouteHandler
 from litestar.middleware import ASGIMiddleware
 from litestar.serialization import default_serializer
-from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE
@@ -68,14 +67,13 @@ _RESOURCES = "omoide.resources"
 
 
 class HostMiddleware(ASGIMiddleware):
-    """Refuses requests for other host names, changes from other origins, and slow bodies."""
+    """Refuses requests for other host names, and changes from other origins."""
 
-    def __init__(self, hosts: Iterable[str], body_timeout: float) -> None:
+    def __init__(self, hosts: Iterable[str]) -> None:
         self.hosts = LOOPBACK_HOSTS | {host.lower() for host in hosts}
-        self.body_timeout = body_timeout
 
     async def handle(self, scope: Scope, receive: Receive, send: Send, next_app: ASGIApp) -> None:
-        """Check a request, and pass it on with a deadline for its body."""
+        """Check a request, and pass it on; release what it holds when it ends."""
         headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
         if host_name(headers.get(b"host", "")) not in self.hosts:
             raise HTTPException("this service does not have that name", status_code=421)
@@ -85,22 +83,9 @@ class HostMiddleware(ASGIMiddleware):
             and host_name(origin.partition("://")[2]) not in self.hosts
         ):
             raise PermissionDeniedException("pages of other sites may not change anything")
-        deadline = monotonic() + self.body_timeout
-        complete = False
-
-        async def receive_in_time() -> ReceiveMessage:
-            nonlocal complete
-            if complete:
-                return await receive()
-            with anyio.move_on_after(deadline - monotonic()):
-                message = await receive()
-                complete = not message.get("more_body", False)
-                return message
-            raise HTTPException("the body did not come in time", status_code=408)
-
         async with AsyncExitStack() as resources:
             scope[_RESOURCES] = resources  # type: ignore[literal-required]
-            await next_app(scope, receive_in_time, send)
+            await next_app(scope, receive, send)
 
 
 def host_name(host: str) -> str:
@@ -215,8 +200,6 @@ PROBLEM_TITLES = {
     403: ("forbidden", "Forbidden"),
     404: ("no-such-path", "No such path"),
     405: ("no-such-method", "No such method"),
-    408: ("too-slow", "Too slow"),
-    413: ("body-too-large", "Body too large"),
     415: ("wrong-media-type", "Wrong media type"),
     421: ("wrong-host", "Wrong host"),
     429: ("too-many-requests", "Too many requests"),

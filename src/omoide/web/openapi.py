@@ -146,7 +146,7 @@ def _scalar(info: Type, name: str) -> Schema:
     return {"type": name, **bounds}
 
 
-COMMON_STATUSES = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
+COMMON_STATUSES = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503, 504)
 SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
 OPENAPI_MEDIA_TYPE = "application/vnd.oai.openapi+json"
 JSON_MEDIA_TYPE = "application/json"

@@ -343,7 +343,7 @@ async def prune(state: State, memory_scope: Scope, payload: schemas.PruneBody) -
     return await upkeep.prune(state.store, memory_scope, **payload.to_kwargs())
 
 
-@query_route("/sparql", 501, 504, slots="processes")
+@query_route("/sparql", 501, slots="processes")
 async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody) -> Response[bytes]:
     """Run a read-only SPARQL query over the scope; a query that takes too long is stopped."""
     view = await state.graph()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 import anyio
@@ -110,13 +114,16 @@ async def test_tokens_that_do_not_count_here_are_refused(server: Served, name: s
     ],
 )
 def test_without_a_token_nothing_is_answered(server: Served, header: str | None) -> None:
-    """Missing and made-up tokens are refused, on every path and for every method."""
+    """Missing and made-up tokens are refused, on every path and for every method; GET is for nobody."""
     headers = {} if header is None else {"Authorization": header.encode()}
-    for method in ("POST", "GET", "DELETE", "OPTIONS"):
-        answer = httpx2.request(method, server.url, headers={**HEADERS, **headers}, json=STATUS)  # type: ignore[arg-type]
+    for method, path in (("POST", "/mcp"), ("DELETE", "/mcp"), ("OPTIONS", "/mcp"), ("POST", "/other")):
+        url = server.url.replace("/mcp", path)
+        answer = httpx2.request(method, url, headers={**HEADERS, **headers}, json=STATUS)  # type: ignore[arg-type]
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert httpx2.get(server.url.replace("/mcp", "/other"), headers=headers).status_code == 401  # type: ignore[arg-type]
+    for path in ("/mcp", "/other"):
+        answer = httpx2.get(server.url.replace("/mcp", path), headers=headers)  # type: ignore[arg-type]
+        assert answer.status_code == 405
 
 
 def test_a_secret_with_another_ending_is_refused(server: Served) -> None:
@@ -185,6 +192,30 @@ def test_names_that_were_allowed_are_served() -> None:
         for wrong in ("", "a b", "http://x", "x:8", "*"):
             with pytest.raises(Invalid, match="host"):
                 http_app(create_server(store, ADA), allowed_hosts=[wrong])
+
+
+@pytest.mark.parametrize("token", ["reader", "revoked"])
+def test_there_is_no_event_stream(server: Served, token: str) -> None:
+    """It would never carry anything, so it is refused before a token is checked."""
+    answer = httpx2.get(server.url, headers={**HEADERS, "Authorization": f"Bearer {server.tokens[token]}"})
+    assert (answer.status_code, answer.json()["type"]) == (405, "no-such-method")
+
+
+def test_a_call_that_takes_too_long_is_answered(tmp_path: Path) -> None:
+    """The client is told 504 in time; the call is finished, so that it leaves no half result."""
+    remember = {"name": "remember", "arguments": {"content": "Ada drinks tea.", "type": "fact"}}
+    with open_store(f"sqlite:///{tmp_path / 'memory.db'}", embedder="none") as store:
+        app = http_app(create_server(store, ADA), request_timeout=0.5)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            path = tmp_path / "memory.db"
+            with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                release = Timer(1.0, other.rollback)
+                release.start()
+                answer = client.post("/mcp", json={**STATUS, "params": remember}, headers=HEADERS)
+                release.join()
+            assert (answer.status_code, answer.json()["type"]) == (504, "timed-out")
+        assert [entry.content for entry in store.sync.list_entries(ADA)] == ["Ada drinks tea."]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "memory.example"])

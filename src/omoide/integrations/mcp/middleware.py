@@ -1,8 +1,7 @@
-"""Limit requests before the SDK sees them, and mark responses as private."""
+"""Limit calls before the SDK sees them, and mark responses as private."""
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any
 
 import anyio
@@ -12,32 +11,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omoide.service.limits import Overloaded, Slots, mark_private, refusal
 
-MAX_BODY_BYTES = 2 * 1024 * 1024
-BODY_TIMEOUT = 30.0
 CALLS_PER_CLIENT = 8
 TOTAL_CALLS = 32
 CALL_PATIENCE = 10.0
 """Seconds that a call may wait for another one of its client."""
 
 
-class _Refused(Exception):
-    """A request is answered without the SDK."""
+class CallLimits:
+    """ASGI middleware that limits calls in number, and drops those of clients that left.
 
-    def __init__(self, status: int, type: str, detail: str) -> None:
-        super().__init__(detail)
-        self.response = (status, *refusal(status, type, detail))
-
-
-class RequestLimits:
-    """ASGI middleware that limits requests in size, time and number, and drops those of clients that left.
-
-    The SDK would log a traceback for each client that disconnects. It also answers GET with an event stream,
-    which never carries an event, because the server keeps no sessions.
+    The SDK would log a traceback for each client that disconnects.
     """
 
-    def __init__(self, app: ASGIApp, body_timeout: float = BODY_TIMEOUT) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._body_timeout = body_timeout
         self._calls = Slots("calls", CALLS_PER_CLIENT, TOTAL_CALLS, CALL_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,16 +33,12 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         try:
-            if scope["method"] == "GET":
-                raise _Refused(405, "no-such-method", "there are no event streams here; use POST")
             body = await self._read_body(receive)
             if body is not None:
                 await self._call(scope, body, receive, send)
         except Overloaded as error:
             type = "too-many-requests" if error.status == 429 else "overloaded"
-            await _respond(send, error.status, *refusal(error.status, type, error.detail))
-        except _Refused as refused:
-            await _respond(send, *refused.response)
+            await _refuse(send, error.status, type, error.detail)
 
     async def _call(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Pass a request on when it is its turn, unless the client disconnects before."""
@@ -88,19 +71,30 @@ class RequestLimits:
     async def _read_body(self, receive: Receive) -> bytes | None:
         """Return the body; None if the client disconnects."""
         body = bytearray()
-        deadline = monotonic() + self._body_timeout
         while True:
-            with anyio.move_on_after(deadline - monotonic()) as waiting:
-                message = await receive()
-            if waiting.cancelled_caught:
-                raise _Refused(408, "too-slow", "the body of the request did not come in time")
+            message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             body += message.get("body", b"")
-            if len(body) > MAX_BODY_BYTES:
-                raise _Refused(413, "body-too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
             if not message.get("more_body", False):
                 return bytes(body)
+
+
+class NoEventStreams:
+    """ASGI middleware that refuses GET, before any token is checked.
+
+    The SDK answers it with an event stream that never carries an event, because the server keeps no sessions.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on every request but GET."""
+        if scope["type"] == "http" and scope["method"] == "GET":
+            await _refuse(send, 405, "no-such-method", "there are no event streams here; use POST")
+        else:
+            await self._app(scope, receive, send)
 
 
 class PrivateResponses:
@@ -127,6 +121,7 @@ def _client(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else ""
 
 
-async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+async def _refuse(send: Send, status: int, type: str, detail: str) -> None:
+    headers, body = refusal(status, type, detail)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

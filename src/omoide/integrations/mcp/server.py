@@ -51,7 +51,7 @@ from omoide.core.value import check_instance
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
-from omoide.integrations.mcp.middleware import PrivateResponses, RequestLimits
+from omoide.integrations.mcp.middleware import CallLimits, NoEventStreams, PrivateResponses
 from omoide.integrations.mcp.schemas import input_schema, output_schema
 from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, set_scope_fields
 from omoide.longterm import queries
@@ -60,6 +60,7 @@ from omoide.service.agents import AgentInfo
 from omoide.service.auth import bind, is_loopback, url_of
 from omoide.service.connections import Server, server_config
 from omoide.service.problems import Problem, error_line, to_problem
+from omoide.service.requests import REQUEST_TIMEOUT, RequestLimits
 from omoide.stores.protocols import SupportsQuery
 from omoide.stores.records import Query
 from omoide.tools import memory_tools
@@ -430,6 +431,7 @@ def http_app(
     host: str = "127.0.0.1",
     require_token: bool = False,
     allowed_hosts: Iterable[str] = (),
+    request_timeout: float = REQUEST_TIMEOUT,
 ) -> Starlette:
     """Return the server as an ASGI application.
 
@@ -438,6 +440,7 @@ def http_app(
         host: address it will listen on. Unless it is a loopback address, tokens are required.
         require_token: require tokens on a loopback address too.
         allowed_hosts: further host names by which clients call it.
+        request_timeout: seconds in which a response has to start.
     """
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
@@ -446,11 +449,13 @@ def http_app(
         transport_security=transport_security(host, allowed_hosts),
         host=host,
     )
-    app.add_middleware(RequestLimits)
+    app.add_middleware(CallLimits)
     if require_token or not is_loopback(host):
         add_token_middleware(
             app, StoreTokenVerifier(server.server_context.store, server.server_context.scope.namespace)
         )
+    app.add_middleware(RequestLimits, request_timeout=request_timeout)
+    app.add_middleware(NoEventStreams)
     app.add_middleware(PrivateResponses)
     return app
 

@@ -19,9 +19,8 @@ from omoide.core.entry import Entry, Filter, Scope
 from omoide.embedders import Embedder
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache
 from omoide.stores import records, semantics
-from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, QueryEncoder, words_only
-from omoide.stores.records import parse_model_key
+from omoide.stores.records import TOKEN_DIM
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, KeyArgument
 from omoide.stores.redis.layout import decode_ids, partition_for
@@ -152,7 +151,7 @@ class RedisCandidateSource:
                 notices = []
                 if cache.bound_to and self._embedder is not None:
                     encode_query = words_only(encode_query)
-                    name, _ = parse_model_key(cache.bound_to)
+                    name = layout.embedder_name(cache.bound_to)
                     notices.append(bound_notice(self._place, name, self._embedder))
                 yield _candidates(cache, filter, at, encode_query, notices)
 
@@ -202,21 +201,27 @@ class RedisCandidateSource:
         if not is_new:
             commands.append(["ZRANGEBYSCORE", keys("gone"), f"({since}", "+inf"])
         (tick, raw_generation, horizon, model, vectors), changed, *gone = self._server.read(commands)
-        now, generation = int(tick or 0), (raw_generation or b"").decode()
+        now = self._server.integer(tick, "commit counter")
+        generation = layout.decode_text(raw_generation)
         if not is_new and (columns.generation != generation or now < columns.covered_seq):
             return None
-        serving = (model or b"").decode()
+        serving = layout.decode_text(model)
         if not is_new and serving != cache.serving:
             return None  # all vectors are replaced at once
         for id in decode_ids(gone[0]) if gone else ():
             cache.discard(id)
         ids = decode_ids(changed[0])
-        is_foreign = bool(self._dim) and serving not in ("", self._model) and int(vectors or 0) > 0
+        is_foreign = (
+            bool(self._dim)
+            and serving not in ("", self._model)
+            and self._server.integer(vectors, "count of vectors") > 0
+        )
+        horizon_ms = self._server.integer(horizon, "horizon of expiry", -1)
         cache.serving, cache.bound_to = serving, serving if is_foreign else ""
         raw_rows, raw_data = changed[1:] or self._fetch(rows, data, ids)
         if not self._apply_rows(cache, scope, ids, raw_rows, raw_data):
             return None
-        columns.generation, columns.covered_seq, cache.horizon = generation, now, int(horizon or -1)
+        columns.generation, columns.covered_seq, cache.horizon = generation, now, horizon_ms
         return len(changed) > 1
 
     def _fetch(self, rows: bytes, data: bytes, ids: Sequence[str]) -> tuple[list[Any], list[Any]]:
@@ -245,7 +250,7 @@ class RedisCandidateSource:
             # One that is not live any more comes again with the next sync, among those that are gone.
             if entry is None or not scope.contains(entry):
                 continue
-            data = layout.decode_index_data(raw)
+            data = layout.index_data_of(entry, raw)
             own = data.vectors_of(self._model) if self._model and not cache.bound_to else None
             pooled, tokens = (None, None) if own is None else (own.pooled, own.tokens)
             fresh.append((entry, _cache_row(entry, row, data.features, pooled), tokens))

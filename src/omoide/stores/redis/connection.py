@@ -38,6 +38,7 @@ from omoide.errors import (
     StoreUnreachable,
     Uncertain,
 )
+from omoide.stores.records import REPAIR_REMEDY
 from omoide.stores.redis.layout import pack
 
 CLIENT_ERRORS = (
@@ -198,6 +199,7 @@ local job = cmsgpack.unpack(ARGV[1])
 local number, done = job.number, KEYS[job.done]
 
 local function pad(n) return string.format('%016.0f', n) end
+local function is_integer(value) return not value or string.find(value, '^-?%d+$') ~= nil end
 local function text(arg) return type(arg) == 'number' and ARGV[-arg] or arg end
 
 -- A writer that got no answer asks again with the same number: what is done is not done twice.
@@ -221,6 +223,18 @@ for _, namespace in ipairs(job.namespaces) do
   end
 end
 if job.check_only == 1 then return {'done', ''} end
+for _, namespace in ipairs(job.namespaces) do
+  local counters = redis.call('HMGET', KEYS[namespace.meta], 'seq', 'tick', 'vectors', 'stones')
+  for _, counter in ipairs(counters) do
+    if not is_integer(counter) then return {'damaged', KEYS[namespace.meta]} end
+  end
+  if #namespace.log_records > 0 then
+    local last = redis.call('XREVRANGE', KEYS[namespace.log], '+', '-', 'COUNT', 1)[1]
+    if last and tonumber(string.match(last[1], '^%d+')) > tonumber(counters[1] or '0') then
+      return {'damaged', KEYS[namespace.meta]}
+    end
+  end
+end
 
 local first_numbers = {}
 for _, namespace in ipairs(job.namespaces) do
@@ -262,12 +276,16 @@ for _, namespace in ipairs(job.namespaces) do
         end
       end
     elseif verb == 'HSET_MAX' then
-      if tonumber(command[4]) > tonumber(redis.call('HGET', key, command[3]) or '-1') then
+      if tonumber(command[4]) > (tonumber(redis.call('HGET', key, command[3]) or '-1') or -1) then
         redis.call('HSET', key, command[3], command[4])
       end
     else
       local args = {}
       for at = 3, #command do args[at - 2] = filled(command[at]) end
+      -- A damaged counter of uses starts again: an error here would leave half of the commit.
+      if verb == 'HINCRBY' and not is_integer(redis.call('HGET', key, args[1])) then
+        redis.call('HDEL', key, args[1])
+      end
       redis.call(verb, key, unpack(args))
     end
   end
@@ -402,6 +420,18 @@ class RedisConnections:
             COMMIT_SCRIPT, keys, _script_args(job), is_write=not job["check_only"]
         )
         return reply
+
+    def scan(self, pattern: str) -> list[bytes]:
+        """Return the keys that match a pattern, each once."""
+        found = self._retry(lambda: [*self.client.scan_iter(match=pattern, count=1_000)], is_write=False)
+        return sorted({*found})
+
+    def integer(self, raw: bytes | None, kind: str, default: int = 0) -> int:
+        """Return a stored number; raise `Corrupted` if it is damaged."""
+        try:
+            return default if raw is None else int(raw)
+        except ValueError as error:
+            raise Corrupted(self.name, f"has a damaged {kind}", REPAIR_REMEDY) from error
 
     def acquire_lock(self, key: bytes, writer: CommitWriter, ttl_ms: int) -> bool:
         """Take or keep a lock for a writer, and return whether it has it."""

@@ -26,14 +26,19 @@ from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
 from omoide.stores import semantics
 from omoide.stores.records import (
+    DECODE_ERRORS,
     MAX_TTL_MS,
+    TOKEN_DIM,
     Document,
     IndexData,
     Lease,
+    Link,
     VectorSet,
     Version,
     decode_entry,
     encode_entry,
+    index_entry,
+    parse_model_key,
 )
 from omoide.stores.semantics import StaleTransition
 from omoide.stores.state import DocumentKey, Receipt
@@ -88,6 +93,9 @@ what is read together; `gate` lock; `done` last commit of a writer.
 """
 
 
+_GLOB_CHARACTERS, _ESCAPED = re.compile(r"([\\*?\[\]^-])"), r"\\\1"
+
+
 class NamespaceKeys:
     """The keys of one namespace."""
 
@@ -99,7 +107,17 @@ class NamespaceKeys:
 
     def type_of(self, key: bytes) -> str:
         """Return the Redis type of a key."""
-        return KEY_TYPES[key[len(self._prefix.encode()) :].split(b":", 1)[0].decode()]
+        return KEY_TYPES[self.split(key)[0]]
+
+    def split(self, key: bytes) -> tuple[str, str]:
+        """Return the name of a key, and its part."""
+        name, _, part = key[len(self._prefix.encode()) :].decode(errors="replace").partition(":")
+        return name, part
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of all keys of the namespace."""
+        return f"{_GLOB_CHARACTERS.sub(_ESCAPED, self._prefix)}*"
 
 
 def store_key(prefix: str, name: str) -> bytes:
@@ -161,13 +179,36 @@ def join_ids(*parts: str) -> bytes:
 
 
 def split_ids(field: bytes, parts: int) -> list[str]:
-    """Split a field into its parts."""
-    return field.decode().split(SEPARATOR, parts - 1)
+    """Split a field into its parts; a damaged one may have fewer."""
+    return decode_text(field).split(SEPARATOR, parts - 1)
+
+
+def decode_text(raw: bytes | None) -> str:
+    """Decode an id or a name; a damaged one names nothing that exists."""
+    return (raw or b"").decode(errors="replace")
 
 
 def decode_ids(raw_ids: Iterable[bytes]) -> list[str]:
     """Decode the ids of a reply."""
-    return [id.decode() for id in raw_ids]
+    return [decode_text(id) for id in raw_ids]
+
+
+def member_id(member: bytes) -> str:
+    """Return the id in a value that begins with a stamp or a number."""
+    return decode_text(member[STAMP_LENGTH:])
+
+
+def member_ids(raw: bytes) -> list[str]:
+    """Return the ids of a value of `same`."""
+    return [id for id in member_id(raw).split(SEPARATOR) if id]
+
+
+def embedder_name(model: str) -> str:
+    """Return the name of the embedder of a model key; the key itself if it is damaged."""
+    try:
+        return parse_model_key(model)[0]
+    except ValueError:
+        return model
 
 
 STAMP_LENGTH = 16
@@ -189,13 +230,18 @@ def seal(name: bytes, value: bytes) -> bytes:
     return _SEAL + crc32(value, crc32(name)).to_bytes(4, "big") + value
 
 
+def is_sealed(raw: bytes) -> bool:
+    """Return True if a value has a checksum."""
+    return raw[:1] == _SEAL
+
+
 def unseal(name: bytes, raw: bytes) -> bytes:
     """Return a value without its checksum; those of schemas 1 and 2 have none.
 
     Raises:
         ValueError: The value does not agree with its checksum.
     """
-    if raw[:1] != _SEAL:
+    if not is_sealed(raw):
         return raw
     if crc32(raw[5:], crc32(name)).to_bytes(4, "big") != raw[1:5]:
         raise ValueError("the checksum differs")
@@ -248,10 +294,15 @@ def version_of(id: str, at: int, entry: Entry) -> Version:
     return Version(id=id, rev=entry.rev, at=at, entry=entry)
 
 
-def decode_version(raw: bytes, id: str) -> Version:
+def decode_version(raw: bytes | None, id: str, rev: int) -> Version:
     """Decode a value of `past`."""
+    if raw is None:
+        raise ValueError("the version is missing")
     at, body = _unpack(unseal(id.encode(), raw))
-    return version_of(id, at, decode_entry(body))
+    version = version_of(id, at, decode_entry(body))
+    if version.rev != rev:
+        raise ValueError("the revision differs")
+    return version
 
 
 def encode_version(old: Version) -> bytes:
@@ -261,11 +312,11 @@ def encode_version(old: Version) -> bytes:
 
 
 def decode_index_data(raw: bytes | None) -> IndexData:
-    """Decode a value of `found`."""
+    """Decode a value of `found`; it has no checksum, but what nothing could compute with is damaged."""
     if raw is None:
         return IndexData(b"", ())
     model, features, pooled, tokens, given, *others = _unpack(raw)
-    return IndexData(
+    data = IndexData(
         features,
         (),
         pooled or None,
@@ -274,6 +325,31 @@ def decode_index_data(raw: bytes | None) -> IndexData:
         model,
         tuple(VectorSet(*other) for other in others),
     )
+    if not (type(features) is bytes and len(features) % 8 == 0 != len(features)):
+        raise ValueError("the features are damaged")
+    for found in (VectorSet(model, data.pooled, data.tokens, given) if data.pooled else None, *data.others):
+        if found is not None and not _is_sound(found):
+            raise ValueError("a vector is damaged")
+    return data
+
+
+def _is_sound(found: VectorSet) -> bool:
+    """Return True if vectors have the size that their embedder makes."""
+    _, dim = parse_model_key(found.model)
+    tokens = found.tokens or b""
+    return (
+        type(found.pooled) is type(tokens) is bytes
+        and len(found.pooled) > 0 == len(found.pooled) % (4 * dim)
+        and len(tokens) % TOKEN_DIM == 0
+    )
+
+
+def index_data_of(entry: Entry, raw: bytes | None) -> IndexData:
+    """Return the index data of an entry; without vectors, from its text, if the stored one is damaged."""
+    try:
+        return decode_index_data(raw)
+    except DECODE_ERRORS:
+        return index_entry(entry)
 
 
 def encode_index_data(data: IndexData) -> bytes:
@@ -288,6 +364,12 @@ def encode_index_data(data: IndexData) -> bytes:
             *map(list, data.others),
         ]
     )
+
+
+def decode_link(field: bytes, raw: bytes) -> Link:
+    """Decode a field and its value of `links`."""
+    source, target, relation = field.decode().split(SEPARATOR, 2)
+    return Link(source=source, relation=relation, target=target, created_at=int(raw))
 
 
 def decode_tombstones(raw: bytes, id: str, namespace: str) -> list[tuple[Entry, Version]]:
@@ -365,7 +447,7 @@ def encode_document(document: Document) -> list[bytes | int]:
 
 def decode_owner(raw: bytes, namespace: str) -> Scope:
     """Decode the owner of a document."""
-    agent, session, *user = (text or None for text in raw.decode().split(SEPARATOR))
+    agent, session, *user = (text or None for text in raw.decode().split(SEPARATOR, 2))
     return Scope(namespace=namespace, user_id=next(iter(user), None), agent_id=agent, session_id=session)
 
 

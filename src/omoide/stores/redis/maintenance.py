@@ -8,14 +8,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from omoide import ids
 from omoide.core.entry import Entry
 from omoide.embedders import Embedder
 from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import semantics
 from omoide.stores.records import (
     EraseReceipt,
     Finding,
@@ -27,8 +24,9 @@ from omoide.stores.records import (
     model_key,
 )
 from omoide.stores.redis import layout
-from omoide.stores.redis.connection import Command, RedisConnections
-from omoide.stores.redis.layout import SEPARATOR, EntryRow, NamespaceKeys, partitions_of, split_ids
+from omoide.stores.redis import repair as repairing
+from omoide.stores.redis.connection import RedisConnections
+from omoide.stores.redis.layout import NamespaceKeys
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
 from omoide.stores.redis.transaction import RedisTransaction, TransactionRunner
 from omoide.stores.reindex import (
@@ -40,8 +38,7 @@ from omoide.stores.reindex import (
     check_space,
     lost_claim,
 )
-from omoide.stores.semantics import LIVE, StoreSettings
-from omoide.stores.state import entry_of_version
+from omoide.stores.semantics import StoreSettings
 
 _CHECK_BATCH = 200
 _MAX_PROBLEMS = 20
@@ -75,13 +72,13 @@ def ensure_store(server: RedisConnections, key: bytes, schema: str, *, read_only
             f"has schema {stored.decode()}, and this Omoide knows {schema}",
             "install a newer one",
         )
-    return "" if generation is None else str(generation.decode())
+    return "" if generation is None else layout.decode_text(generation)
 
 
 def _raise_schema(server: RedisConnections, key: bytes, schema: str) -> None:
     """Write the number of this schema over that of an older one."""
     stored = server.execute("HGET", key, "schema")
-    if stored is not None and stored.decode() != schema and _is_known(stored, schema):
+    if stored is not None and layout.decode_text(stored) != schema and _is_known(stored, schema):
         server.execute("HSET", key, "schema", schema)
 
 
@@ -109,117 +106,10 @@ def check_server(server: RedisConnections, settings: StoreSettings) -> None:
 # Check
 
 
-def check(server: RedisConnections, keys: NamespaceKeys, namespace: str) -> list[str]:
+def check(transactions: TransactionRunner, namespace: str) -> list[str]:
     """Return the first inconsistencies of a namespace; empty when it is sound."""
-    problems: list[str] = []
-    for problem in _problems(server, keys):
-        problems.append(f"namespace {namespace!r}: {problem}")
-        if len(problems) >= _MAX_PROBLEMS:
-            break
-    return problems
-
-
-def _problems(server: RedisConnections, keys: NamespaceKeys) -> Iterator[str]:
-    members, rows, indexed, horizon = server.read(
-        [
-            ["ZRANGE", keys("time", "*"), "0", "-1"],
-            ["HLEN", keys("rows")],
-            ["HLEN", keys("found")],
-            ["HGET", keys("meta"), "horizon"],
-        ]
-    )
-    if not len(members) == rows == indexed:
-        yield f"{rows} entries, {len(members)} in the list of all, {indexed} with terms"
-    for some in batches(members, _CHECK_BATCH):
-        entry_ids = [member[layout.STAMP_LENGTH :].decode() for member in some]
-        yield from _check_batch(server, keys, entry_ids, int(horizon or -1))
-    yield from _check_links(server, keys)
-
-
-def _check_batch(
-    server: RedisConnections, keys: NamespaceKeys, entry_ids: Sequence[str], horizon: int
-) -> Iterator[str]:
-    raw_rows, raw_data = server.read(
-        [["HMGET", keys("rows"), *entry_ids], ["HMGET", keys("found"), *entry_ids]]
-    )
-    rows: dict[str, EntryRow] = {}
-    for id, raw_row, raw in zip(entry_ids, raw_rows, raw_data, strict=True):
-        try:
-            row = layout.decode_row(raw_row, id)
-            index_data = layout.decode_index_data(raw)
-        except (msgspec.MsgspecError, TypeError, ValueError):
-            yield f"entry {id!r} is missing or cannot be read"
-            continue
-        rows[id] = row
-        yield from _check_index_data(id, row, index_data)
-    lookups = {id: _lookup_commands(keys, id, row) for id, row in rows.items()}
-    commands = [command for some in lookups.values() for command in some]
-    replies = iter(server.read(commands) if commands else ())
-    for id, some in lookups.items():
-        yield from _check_indexes(id, rows[id], [next(replies) for _ in some], horizon)
-
-
-def _check_index_data(id: str, row: EntryRow, index_data: IndexData) -> Iterator[str]:
-    model = index_data.model
-    if features_of(_entry_of(row)).to_bytes() != index_data.features:
-        yield f"entry {id!r}: its terms are not those of its text"
-    if (model or None) != (row.model or None) or bool(model) != (index_data.pooled is not None):
-        yield f"entry {id!r}: its vector is not the one that it should have"
-
-
-def _entry_of(row: EntryRow) -> Entry:
-    return entry_of_version(row.version, stale=bool(row.transitions) and row.transitions[-1].stale)
-
-
-def _lookup_commands(keys: NamespaceKeys, id: str, row: EntryRow) -> list[Command]:
-    entry = _entry_of(row)
-    number = layout.to_digits(row.number)
-    past = [number + b"%d" % rev for rev in range(row.first_rev, entry.rev)]
-    return [
-        ["HMGET", keys("past"), *(past or [b"-"])],
-        ["HGET", keys("same"), semantics.content_key(entry)],
-        ["HGET", keys("slots"), layout.slot_field(entry)],
-        *(["ZSCORE", keys("time", name), number + id.encode()] for name in partitions_of(entry)),
-        *(["ZSCORE", keys("all", name), id] for name in partitions_of(entry)),
-        *(["ZSCORE", keys("on", premise), id] for premise in sorted(semantics.premises(entry))),
-    ]
-
-
-def _check_indexes(id: str, row: EntryRow, replies: list[Any], horizon: int) -> Iterator[str]:
-    entry = _entry_of(row)
-    past, same, slot, *scores = replies
-    if entry.rev > row.first_rev and None in past:
-        yield f"entry {id!r}: a version is missing"
-    if same is None or id not in same[layout.STAMP_LENGTH :].decode().split(SEPARATOR):
-        yield f"entry {id!r}: it is not known by what it says"
-    if entry.fills_slot and (slot is None or slot[layout.STAMP_LENGTH :].decode() != id):
-        yield f"entry {id!r}: it is not the value of its key"
-    count = len(partitions_of(entry))
-    times, live, dependencies = scores[:count], scores[count : 2 * count], scores[2 * count :]
-    if any(score is None or int(float(score)) != semantics.time_of(entry) for score in times):
-        yield f"entry {id!r}: it is not in the lists by time"
-    swept = entry.expires_at is not None and entry.expires_at <= horizon
-    if semantics.status_of(entry) != LIVE and any(score is not None for score in live):
-        yield f"entry {id!r}: it does not count, and is in the lists that recall looks at"
-    if semantics.status_of(entry) == LIVE and not swept and None in live:
-        yield f"entry {id!r}: it is not in the lists that recall looks at"
-    if any(score is None or float(score) != 1 for score in dependencies):
-        yield f"entry {id!r}: its stored dependencies differ from its evidence"
-
-
-def _check_links(server: RedisConnections, keys: NamespaceKeys) -> Iterator[str]:
-    (fields,) = server.read([["HKEYS", keys("links")]])
-    for some in batches(fields):
-        commands: list[Command] = []
-        for field in some:
-            source, target, _ = split_ids(field, 3)
-            for end in (source, target):
-                commands += [["SISMEMBER", keys("ends", end), field], ["HEXISTS", keys("rows"), end]]
-        replies = server.read(commands)
-        for at, field in enumerate(some):
-            if not all(replies[4 * at : 4 * at + 4]):
-                source, target, relation = split_ids(field, 3)
-                yield f"link {source!r} {relation} {target!r}: an end does not exist or does not know it"
+    problems = transactions.run_plan(lambda state: repairing.check(state, namespace))
+    return [f"namespace {namespace!r}: {problem}" for problem in dict.fromkeys(problems)][:_MAX_PROBLEMS]
 
 
 # Reindex
@@ -294,13 +184,13 @@ class RedisReindex:
         members = self._server.read([["ZRANGE", self._transactions.keys(namespace)("time", "*"), "0", "-1"]])[
             0
         ]
-        return [member[layout.STAMP_LENGTH :].decode() for member in members]
+        return [layout.member_id(member) for member in members]
 
     def _adopt(self, namespace: str, state: RedisTransaction) -> None:
         """Make a namespace without vectors that of the embedder; there is nothing to keep serving."""
         model, vectors = state.model_of(namespace)
-        if self._model and model != self._model and int(vectors or 0) <= 0:
-            state.expect_whole(namespace, "meta", "model", model.encode())
+        if self._model and model != self._model and state.integer(vectors, "count of vectors") <= 0:
+            state.expect_model(namespace)
             state.expect_whole(namespace, "meta", "vectors", vectors)
             state.claim_model(namespace, self._model)
 
@@ -355,7 +245,7 @@ class RedisReindex:
     ) -> None:
         """Save the new index data of entries that are unchanged; others are embedded at the end."""
         serves = state.model_of(namespace)[0] == self._model
-        state.expect_whole(namespace, "meta", "model", state.model_of(namespace)[0].encode())
+        state.expect_model(namespace)
         entries = state.find_many(namespace, outdated.keys())
         state.load_index_data([*entries.values()])
         for id, stored in entries.items():
@@ -380,7 +270,7 @@ class RedisReindex:
             changed = self._changed_since(namespace, since)
             for some in batches(changed, _REINDEX_BATCH):
                 self._prepare_batch(namespace, some)
-            since = f"({int(tick or 0)}"
+            since = f"({self._server.integer(tick, 'commit counter')}"
             if self._transactions.run_write(partial(self._try_switch, namespace, since, limit)):
                 return
             limit *= 2  # writers that are faster than the embedder wait in the end
@@ -550,7 +440,7 @@ def sizes(server: RedisConnections, keys: NamespaceKeys) -> dict[str, Any]:
     """Return the last sequence number of a namespace, and the memory that the server uses."""
     last = server.execute("HGET", keys("meta"), "seq")
     used = _server_info(server, "memory").get("used_memory", "0")
-    return {"last_seq": int(last or 0), "size_bytes": int(used)}
+    return {"last_seq": server.integer(last, "sequence number"), "size_bytes": int(used)}
 
 
 def _server_config(server: RedisConnections, name: str) -> str | None:

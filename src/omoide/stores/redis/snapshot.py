@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial as partial_call
 from typing import Any, TypeVar
 
 from omoide import clock
-from omoide.core.entry import Entry, Scope, WriteRequest
+from omoide.core.entry import Entry, Evidence, Scope, WriteRequest
 from omoide.errors import Corrupted
 from omoide.stores import records, semantics
 from omoide.stores.records import Access, Document, IndexData, Lease, Link, Version
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import Command, KeyArgument, RedisConnections
 from omoide.stores.redis.layout import (
+    KEY_TYPES,
     SEPARATOR,
     EntryRow,
     NamespaceKeys,
@@ -82,6 +84,10 @@ class FetchedEntry(StoredEntry):
         self.model_before = "" if self.before is None else row.model
         self.replaced_versions: list[Version] = []
         """Versions that this transaction moves to the past."""
+        self.damaged_versions: dict[int, Corrupted] = {}
+        """By revision: the versions that cannot be decoded, which a history leaves out."""
+        self.leftovers: list[tuple[str, bytes, bytes]] = []
+        """Where the indexes have an entry that cannot be decoded: how to remove it, key and member."""
         self.is_index_changed = False
         self._first_rev = row.first_rev
         self._snapshot = snapshot
@@ -92,9 +98,22 @@ class FetchedEntry(StoredEntry):
         """The first revision in this store."""
         return self._first_rev
 
+    @first_rev.setter
+    def first_rev(self, value: int) -> None:
+        self._first_rev = value
+
     @property
     def has_all_versions(self) -> bool:
-        return self.versions[0].rev == self._first_rev
+        return len(self.versions) + len(self.damaged_versions) > self.versions[-1].rev - self._first_rev
+
+    def entry_at(self, moment: int | None) -> Entry | None:
+        """Return the entry as of a moment; raise `Corrupted` if a damaged version may have been it."""
+        found = super().entry_at(moment)
+        if moment is not None and self.damaged_versions:
+            rev = self._first_rev if found is None else found.rev + 1
+            if rev in self.damaged_versions:
+                raise self.damaged_versions[rev]
+        return found
 
     @property
     def index_data(self) -> IndexData:
@@ -125,6 +144,63 @@ class FetchedEntry(StoredEntry):
         return bool(self.model)
 
 
+class DamagedEntry:
+    """What the indexes know of an entry that cannot be decoded: enough to erase it."""
+
+    def __init__(self, namespace: str, id: str) -> None:
+        self.leftovers: list[tuple[str, bytes, bytes]] = []
+        self._namespace = namespace
+        self._id = id
+        self._number = 0
+        self._partitions: dict[str, str] = {}
+        self._premises: list[str] = []
+
+    def add_membership(self, name: str, part: str, key: bytes, member: bytes) -> None:
+        """Note a sorted set that has the entry."""
+        self.leftovers.append(("ZREM", key, member))
+        if name == "on":
+            self._premises.append(part)
+        elif name == "time":
+            self._partitions[part[:1]] = part[1:]
+            with suppress(ValueError):
+                self._number = int(member[: layout.STAMP_LENGTH])
+
+    def is_in(self, scope: Scope) -> bool:
+        """Return True if the indexes show the entry in a scope."""
+        own = (
+            ("u", scope.user_id),
+            ("a", scope.agent_id),
+            ("s", scope.session_id),
+            ("p", scope.project_id),
+        )
+        return all(id is None or self._partitions.get(letter) == id for letter, id in own)
+
+    def to_stored(self, past: Sequence[bytes], snapshot: RedisSnapshot) -> FetchedEntry:
+        """Return an entry without content in its place; `past` lists the older versions of all entries."""
+        prefix = layout.to_digits(self._number)
+        revs = [
+            int(field[layout.STAMP_LENGTH :])
+            for field in past
+            if field.startswith(prefix) and field[layout.STAMP_LENGTH :].isdigit()
+        ]
+        entry = semantics.replace_unchecked(
+            Entry(id="damaged", agent_id="damaged", content="-", created_at=0),
+            id=self._id,
+            namespace=self._namespace,
+            user_id=self._partitions.get("u"),
+            agent_id=self._partitions.get("a", ""),
+            session_id=self._partitions.get("s"),
+            project_id=self._partitions.get("p"),
+            evidence=tuple(Evidence(kind="entry", ref=premise) for premise in self._premises),
+            rev=max(revs, default=0) + 1,
+        )
+        version = layout.version_of(self._id, 0, entry)
+        row = EntryRow(0, self._number, min(revs, default=entry.rev), version, "", False, [])
+        stored = FetchedEntry(row, snapshot)
+        stored.leftovers = self.leftovers
+        return stored
+
+
 def as_fetched(stored: StoredEntry) -> FetchedEntry:
     """Narrow the type of an entry of this store."""
     assert isinstance(stored, FetchedEntry)
@@ -145,8 +221,9 @@ class RedisSnapshot:
         self.entries: dict[EntryKey, FetchedEntry] = {}
         self.absent: set[EntryKey] = set()
         self.removed: set[EntryKey] = set()
-        self.damaged_ids: list[str] = []
-        """Entries that were left out of a listing."""
+        self.damaged: dict[EntryKey, Corrupted] = {}
+        """Entries that cannot be decoded; what reads several leaves them out."""
+        self.damaged_links: set[LinkKey] = set()
         self.tombstones: dict[EntryKey, list[tuple[Entry, Version]]] = {}
         self.links: dict[LinkKey, Link] = {}
         self.removed_links: set[LinkKey] = set()
@@ -159,18 +236,28 @@ class RedisSnapshot:
         self.models: dict[str, tuple[str, bytes | None]] = {}
         """By namespace: the embedder of its vectors, and the raw count of them."""
         self.removed_documents: set[DocumentKey] = set()
-        self._server = server
+        self.server = server
+        self._raw_models: dict[str, bytes | None] = {}
         self._dependents: dict[EntryKey, set[str]] = {}
         self._dependency_changes: dict[EntryKey, dict[str, bool]] = {}
         self._without_tombstone: set[EntryKey] = set()
         self._citing: dict[EntryKey, list[str]] = {}
+
+    @property
+    def place(self) -> str:
+        """The URL of the server, without a password."""
+        return self.server.name
+
+    def integer(self, raw: bytes | None, kind: str, default: int = 0) -> int:
+        """Return a stored number; raise `Corrupted` if it is damaged."""
+        return self.server.integer(raw, kind, default)
 
     def fetch(self, commands: Sequence[Command]) -> list[Any]:
         """Return the replies to commands, all read at one moment."""
         if not commands:
             return []
         self.round_trips += 1
-        return self._server.read(commands)
+        return self.server.read(commands)
 
     def expect(self, namespace: str, name: str, field: bytes | str, value: bytes | None) -> None:
         """Require that the stamp of a field is unchanged at commit; the first reading counts."""
@@ -212,7 +299,9 @@ class RedisSnapshot:
         if receipts:
             pairs = next(replies)
             self.oldest_receipts[namespace] = [
-                (*_split_pair(name), float(at)) for name, at in zip(pairs[::2], pairs[1::2], strict=True)
+                (*_split_pair(name), float(at))
+                for name, at in zip(pairs[::2], pairs[1::2], strict=True)
+                if SEPARATOR.encode() in name
             ]
         for some in batches(every):
             self._cache_rows(namespace, some, next(replies))
@@ -225,12 +314,14 @@ class RedisSnapshot:
         return [stored for id, stored in self.find_many(namespace, expired).items() if id not in ids]
 
     def find(self, namespace: str, id: str) -> FetchedEntry | None:
-        return self.find_many(namespace, [id]).get(id)
+        found = self.find_many(namespace, [id]).get(id)
+        if found is None and (namespace, id) in self.damaged:
+            raise self.damaged[namespace, id]
+        return found
 
     def find_many(self, namespace: str, ids: Collection[str]) -> dict[str, FetchedEntry]:
-        missing = [
-            id for id in ids if (namespace, id) not in self.entries and (namespace, id) not in self.absent
-        ]
+        known = (self.entries, self.absent, self.damaged)
+        missing = [id for id in ids if not any((namespace, id) in some for some in known)]
         self._fetch_fields(namespace, "rows", missing, self._cache_rows)
         return {id: stored for id in ids if (stored := self.entries.get((namespace, id))) is not None}
 
@@ -260,13 +351,41 @@ class RedisSnapshot:
         for id, raw in zip(decode_ids(ids), values, strict=True):
             key = (scope.namespace, id)
             if key not in self.entries and key not in self.removed and raw is not None:
-                try:
-                    self.entries[key] = self._decode_entry(raw, id)
-                except Corrupted as error:
-                    _log.warning("%s", error)
-                    self.damaged_ids.append(id)
+                self._cache_entry(key, raw)
         entries: list[StoredEntry] = [one for one in self.entries.values() if scope.contains(one.entry)]
         return sorted(entries, key=lambda stored: stored.number)
+
+    def damaged_in(self, scope: Scope) -> list[StoredEntry]:
+        namespace = scope.namespace
+        ids = {id for name, id in self.damaged if name == namespace and (name, id) not in self.removed}
+        if not ids:
+            return []
+        keys = self.keys(namespace)
+        names = [(keys.split(key), key) for key in self.server.scan(keys.pattern)]
+        sets = [(name, part, key) for (name, part), key in names if KEY_TYPES.get(name) == "zset"]
+        members = self.fetch([["ZRANGE", key, "0", "-1"] for _, _, key in sets])
+        hashes: list[Command] = [
+            ["HGETALL", keys("same")],
+            ["HGETALL", keys("slots")],
+            ["HKEYS", keys("past")],
+        ]
+        same, slots, past = self.fetch(hashes)
+        (tick,) = self.fetch([["HGET", keys("meta"), "tick"]])
+        self.expect_whole(namespace, "meta", "tick", tick)
+        found = {id: DamagedEntry(namespace, id) for id in sorted(ids)}
+        for (name, part, key), listed in zip(sets, members, strict=True):
+            for member in listed:
+                id = layout.member_id(member) if name == "time" else layout.decode_text(member)
+                if id in found and name in ("time", "all", "on", "expiry", "used"):
+                    found[id].add_membership(name, part, key, member)
+        for field, raw in zip(same[::2], same[1::2], strict=True):
+            for id in ids.intersection(layout.member_ids(raw)):
+                found[id].leftovers.append(("REMOVE_MEMBER", keys("same"), field))
+        for field, raw in zip(slots[::2], slots[1::2], strict=True):
+            if (id := layout.member_id(raw)) in found:
+                found[id].leftovers.append(("HDEL", keys("slots"), field))
+        chosen = [one for one in found.values() if one.is_in(scope)]
+        return [one.to_stored(past, self) for one in chosen]
 
     def load_versions(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         partial = [fetched for one in entries if not (fetched := as_fetched(one)).has_all_versions]
@@ -280,13 +399,17 @@ class RedisSnapshot:
                 ]
             )
             versions: dict[int, list[Version]] = {}
-            for (one, _), raw in zip(wanted, (raw for values in replies for raw in values), strict=True):
-                if raw is not None:
+            for (one, rev), raw in zip(wanted, (raw for values in replies for raw in values), strict=True):
+                try:
                     version = self._decode(
-                        "version of entry",
+                        f"version {rev} of entry",
                         one.entry.id,
-                        partial_call(layout.decode_version, raw, one.entry.id),
+                        partial_call(layout.decode_version, raw, one.entry.id, rev),
                     )
+                except Corrupted as error:
+                    _log.warning("%s", error)
+                    one.damaged_versions[rev] = error
+                else:
                     versions.setdefault(one.number, []).append(version)
             for one in group:
                 one.versions[:0] = versions.get(one.number, [])
@@ -311,8 +434,7 @@ class RedisSnapshot:
         (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("same"), field]])
         self.expect(entry.namespace, "same", field, raw)
         if raw is not None:
-            members = raw[layout.STAMP_LENGTH :].decode().strip(SEPARATOR)
-            self.find_many(entry.namespace, members.split(SEPARATOR))
+            self.find_many(entry.namespace, layout.member_ids(raw))
         same: list[StoredEntry] = [
             stored for stored in self.entries.values() if stored.entry.content == entry.content
         ]
@@ -323,7 +445,7 @@ class RedisSnapshot:
         (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("slots"), field]])
         self.expect(entry.namespace, "slots", field, raw)
         if raw is not None:
-            self.find(entry.namespace, raw[layout.STAMP_LENGTH :].decode())
+            self.find_many(entry.namespace, [layout.member_id(raw)])
         # What this operation has changed so far decides, not what the server has.
         holders = (stored for stored in self.entries.values() if stored.entry.shares_slot(entry))
         return next((stored for stored in holders if stored.entry.fills_slot), None)
@@ -331,13 +453,16 @@ class RedisSnapshot:
     def fetch_index_data(self, entry: Entry) -> IndexData:
         """Fetch the index data of one entry."""
         (raw,) = self.fetch([["HGET", self.keys(entry.namespace)("found"), entry.id]])
-        return layout.decode_index_data(raw)
+        return layout.index_data_of(entry, raw)
 
     def fetch_access(self, entry: Entry) -> Access:
         """Fetch how often an entry was used, and when last."""
         keys = self.keys(entry.namespace)
         count, last = self.fetch([["HGET", keys("access"), entry.id], ["ZSCORE", keys("used"), entry.id]])
-        return Access(count=int(count or 0), last=None if last is None else int(float(last)))
+        return Access(
+            count=self.server.integer(count, f"count of uses of {entry.id!r}"),
+            last=None if last is None else int(float(last)),
+        )
 
     def model_of(self, namespace: str) -> tuple[str, bytes | None]:
         """Return the embedder of the vectors of a namespace, and the raw count of them."""
@@ -345,6 +470,11 @@ class RedisSnapshot:
             (reply,) = self.fetch([["HMGET", self.keys(namespace)("meta"), "model", "vectors"]])
             self._cache_model(namespace, reply)
         return self.models[namespace]
+
+    def expect_model(self, namespace: str) -> None:
+        """Require that the embedder of the vectors of a namespace is unchanged at commit."""
+        self.model_of(namespace)
+        self.expect_whole(namespace, "meta", "model", self._raw_models[namespace])
 
     # Dependencies, tombstones, links and receipts
 
@@ -448,7 +578,9 @@ class RedisSnapshot:
 
     def find_lease(self, key: DocumentKey) -> Lease | None:
         raw = self._fetch_document_field("leases", key)
-        return None if raw is None else layout.decode_lease(raw)
+        if raw is None:
+            return None
+        return self._decode(f"lease of {key[1]}", key[2], lambda: layout.decode_lease(raw))
 
     def _fetch_document_field(self, name: str, key: DocumentKey) -> bytes | None:
         field = join_ids(*key[1:])
@@ -492,8 +624,16 @@ class RedisSnapshot:
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
             key = (namespace, *_split_pair(field))
             if key not in self.removed_documents:
-                owners[key] = layout.decode_owner(raw, namespace)
+                owners[key] = self._decode_owner(raw, key)
         return owners
+
+    def _decode_owner(self, raw: bytes, key: DocumentKey) -> Scope:
+        """Decode the owner of a document; a damaged one is known by the whole namespace only."""
+        try:
+            return self._decode(f"owner of {key[1]}", key[2], lambda: layout.decode_owner(raw, key[0]))
+        except Corrupted as error:
+            _log.warning("%s", error)
+            return Scope(namespace=key[0])
 
     # Replies
 
@@ -506,26 +646,32 @@ class RedisSnapshot:
             if raw is None:
                 self.absent.add(key)
             elif key not in self.entries:
-                self.entries[key] = self._decode_entry(raw, id)
+                self._cache_entry(key, raw)
 
-    def _decode_entry(self, raw: bytes, id: str) -> FetchedEntry:
-        row = self._decode("entry", id, lambda: layout.decode_row(raw, id))
-        return FetchedEntry(row, self)
+    def _cache_entry(self, key: EntryKey, raw: bytes) -> None:
+        """Cache a decoded entry; log a damaged one."""
+        if key in self.damaged:
+            return
+        try:
+            row = self._decode("entry", key[1], lambda: layout.decode_row(raw, key[1]))
+        except Corrupted as error:
+            _log.warning("%s", error)
+            self.damaged[key] = error
+        else:
+            self.entries[key] = FetchedEntry(row, self)
 
     def _decode(self, kind: str, id: str, decode: Callable[[], T]) -> T:
         """Return a decoded value; raise `Corrupted` if it is damaged."""
         try:
             return decode()
         except records.DECODE_ERRORS as error:
-            raise Corrupted(
-                self._server.name, f"has a damaged {kind} {id!r}", "restore a backup of the server", id=id
-            ) from error
+            raise records.damaged(self.server.name, kind, id) from error
 
     def _cache_index_data(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):
             stored = self.entries.get((namespace, id))
             if stored is not None and not stored.has_index_data:
-                stored.index_data = layout.decode_index_data(raw)
+                stored.index_data = layout.index_data_of(stored.entry, raw)
 
     def _cache_tombstones(self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]) -> None:
         for id, raw in zip(ids, values, strict=True):
@@ -533,22 +679,39 @@ class RedisSnapshot:
             if raw is None:
                 self._without_tombstone.add((namespace, id))
             else:
-                self.tombstones[namespace, id] = layout.decode_tombstones(raw, id, namespace)
+                self.tombstones[namespace, id] = self._decode_tombstones(namespace, id, raw)
+
+    def _decode_tombstones(self, namespace: str, id: str, raw: bytes) -> list[tuple[Entry, Version]]:
+        """Decode the tombstones of an id; damaged ones say that it was erased, and are shown nowhere."""
+        try:
+            return self._decode("tombstone", id, lambda: layout.decode_tombstones(raw, id, namespace))
+        except Corrupted as error:
+            _log.warning("%s", error)
+            return []
 
     def _cache_invalidations(
         self, namespace: str, ids: Sequence[str], values: Sequence[bytes | None]
     ) -> None:
         for id, raw in zip(ids, values, strict=True):
             self.expect(namespace, "invalid", id, raw)
-            self.invalidation_counts[namespace, id] = int(raw or 0)
+            self.invalidation_counts[namespace, id] = self.server.integer(
+                raw, f"count of invalidations of {id!r}"
+            )
 
     def _cache_links(self, namespace: str, fields: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         for field, raw in zip(fields, values, strict=True):
-            source, target, relation = split_ids(field, 3)
-            key = (namespace, source, relation, target)
             self.expect(namespace, "links", field, raw)
-            if raw is not None and key not in self.removed_links:
-                link = Link(source=source, relation=relation, target=target, created_at=int(raw))
+            if raw is None:
+                continue
+            try:
+                link = layout.decode_link(field, raw)
+            except records.DECODE_ERRORS:
+                source, target, relation = split_ids(field, 3)
+                _log.warning("%s", records.damaged(self.server.name, "link of entry", source))
+                self.damaged_links.add((namespace, source, relation, target))
+                continue
+            key = (namespace, link.source, link.relation, link.target)
+            if key not in self.removed_links:
                 self.links.setdefault(key, link)
 
     def _cache_receipts(
@@ -556,11 +719,16 @@ class RedisSnapshot:
     ) -> None:
         for receipt_key, raw in zip(receipt_keys, values, strict=True):
             self.expect(namespace, "receipts", receipt_key, raw)
-            self.receipts[namespace, receipt_key] = None if raw is None else layout.decode_receipt(raw)
+            self.receipts[namespace, receipt_key] = (
+                None
+                if raw is None
+                else self._decode("receipt", receipt_key, partial_call(layout.decode_receipt, raw))
+            )
 
     def _cache_model(self, namespace: str, values: Sequence[bytes | None]) -> None:
         model, vectors = values
-        self.models[namespace] = ((model or b"").decode(), vectors)
+        self.models[namespace] = (layout.decode_text(model), vectors)
+        self._raw_models[namespace] = model
 
 
 def _by_namespace(entries: Sequence[FetchedEntry]) -> dict[str, list[FetchedEntry]]:

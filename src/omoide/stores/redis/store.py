@@ -16,8 +16,10 @@ except ImportError as error:
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlunsplit
@@ -30,7 +32,7 @@ from omoide.embedders import Embedder, choose
 from omoide.errors import Invalid, MissingExtra, ReadOnly
 from omoide.forks import ForkListener
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import operations, records, semantics
+from omoide.stores import damage, operations, records, semantics
 from omoide.stores import recall as recall_engine
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.factory import StoreURL, embedder_for
@@ -45,13 +47,14 @@ from omoide.stores.records import (
     Page,
     Query,
     ReindexResult,
+    RepairResult,
     Stats,
     check_arguments,
     model_key,
-    parse_model_key,
 )
 from omoide.stores.redaction import mask_url
 from omoide.stores.redis import layout, maintenance
+from omoide.stores.redis import repair as repairing
 from omoide.stores.redis.connection import Command, RedisConnections
 from omoide.stores.redis.layout import DEFAULT_PREFIX, NamespaceKeys, partition_for, split_ids, store_key
 from omoide.stores.redis.snapshot import RedisSnapshot, batches
@@ -194,6 +197,8 @@ class RedisStore(StateStore, ForkListener):
     def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
         """Erase an entry, or everything in a scope, permanently."""
         receipt = super().erase(scope, id=id, reason=reason)
+        aside = damage.file_notices(self.set_aside_files())
+        receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
         return maintenance.with_pending_files(self._server, receipt)
 
     def scrub(self) -> EraseReceipt:
@@ -232,9 +237,9 @@ class RedisStore(StateStore, ForkListener):
     def _bound_to(self, state: RedisSnapshot, namespace: str) -> str | None:
         """Return the embedder whose vectors a namespace has, if it is another than the store's own."""
         model, vectors = state.model_of(namespace)
-        if int(vectors or 0) <= 0 or model == model_key(self.embedder):
+        if self._server.integer(vectors, "count of vectors") <= 0 or model == model_key(self.embedder):
             return None
-        return parse_model_key(model)[0]
+        return layout.embedder_name(model)
 
     def _cached_source(self) -> RedisCandidateSource:
         from omoide.stores.redis.cache import RedisCandidateSource  # needs NumPy
@@ -262,6 +267,7 @@ class RedisStore(StateStore, ForkListener):
             return found if bound_to is None else found.replace(embedder=bound_to)
 
         stats = self._transactions.run_read(count)
+        stats = stats.replace(set_aside=len(self.set_aside_files()))
         return stats.replace(**maintenance.sizes(self._server, self._transactions.keys(scope.namespace)))
 
     def namespaces(self) -> list[str]:
@@ -280,7 +286,7 @@ class RedisStore(StateStore, ForkListener):
         """Return the kinds of the documents in a namespace, sorted."""
         check_arguments(namespace=namespace)
         keys = self._transactions.keys(namespace)
-        kinds = sorted(kind.decode() for kind in self._server.read([["SMEMBERS", keys("kinds")]])[0])
+        kinds = sorted(layout.decode_ids(self._server.read([["SMEMBERS", keys("kinds")]])[0]))
         sizes = self._server.read([["ZCARD", keys("kind", kind)] for kind in kinds]) if kinds else []
         return [kind for kind, size in zip(kinds, sizes, strict=True) if size]
 
@@ -300,11 +306,11 @@ class RedisStore(StateStore, ForkListener):
             size = limit if scope is None else _CHANGES_BATCH
             command = _changes_command(self._transactions.keys(namespace), after, size, until)
             (lines,) = self._server.read([command])
-            changes = [_to_change(namespace, line) for line in lines]
+            changes = _to_changes(self._server.name, namespace, lines)
             found += self._run_read(partial(operations.changes_in, changes=changes, scope=scope))
-            if len(changes) < size:
+            if len(lines) < size:
                 break
-            after = changes[-1].seq
+            after = _seq_of(lines[-1])
         return found[:limit]
 
     def change_feed(
@@ -325,11 +331,26 @@ class RedisStore(StateStore, ForkListener):
 
     def check(self) -> list[str]:
         """Return the inconsistencies of the store; empty when it is sound."""
-        return [
+        unknown = repairing.namespaces_with_keys(self._transactions).difference(self.known_namespaces())
+        return [f"namespace {name!r} is not in the list of all" for name in sorted(unknown)] + [
             problem
             for name in self.known_namespaces()
-            for problem in maintenance.check(self._server, self._transactions.keys(name), name)
+            for problem in maintenance.check(self._transactions, name)
         ]
+
+    def repair(self, path: Path | None = None) -> RepairResult:
+        """Set damaged values aside in a file, and rebuild what is derived from the others.
+
+        Raises:
+            Invalid: There are damaged values and no path for them.
+        """
+        result = repairing.repair(self._transactions, self._store_key, path)
+        self._is_index_current = True
+        return result
+
+    def set_aside_files(self) -> list[str]:
+        """Return the files with values that a repair set aside."""
+        return repairing.files(self._server, self._store_key)
 
     def reindex(self, embedder: Any = None, progress: ProgressCallback | None = None) -> ReindexResult:
         """Rebuild the index data of all entries while in use, with another embedder if one is given."""
@@ -355,13 +376,14 @@ def stored_embedder(server: RedisConnections, prefix: str, *, other_than: str = 
     for namespace in _known_namespaces(server, prefix):
         meta = NamespaceKeys(prefix, namespace)("meta")
         model, vectors = server.execute("HMGET", meta, "model", "vectors")
-        if int(vectors or 0) > 0 and model.decode() != other_than:
-            return parse_model_key(model)[0]
+        name = layout.decode_text(model)
+        if vectors not in (None, b"0") and name != other_than:
+            return layout.embedder_name(name)
     return None
 
 
 def _known_namespaces(server: RedisConnections, prefix: str) -> list[str]:
-    return sorted(name.decode() for name in server.execute("SMEMBERS", store_key(prefix, "namespaces")))
+    return sorted(layout.decode_ids(server.execute("SMEMBERS", store_key(prefix, "namespaces"))))
 
 
 # Pages
@@ -405,7 +427,7 @@ def _read_ids_by_time(
         ]
     )
     snapshot.expect(scope.namespace, "watch", partition, stamp)
-    return [member[layout.STAMP_LENGTH :].decode() for member in members]
+    return [layout.member_id(member) for member in members]
 
 
 # Change feed
@@ -427,18 +449,18 @@ def _read_feed(
         ]
     )
     more = len(lines) > limit
-    if more and after == 0 and size + int(meta[1] or 0) <= limit:
+    if more and after == 0 and size + snapshot.integer(meta[1], "count of tombstones") <= limit:
         # From the start, a namespace that fits is returned whole, however often its entries changed.
         meta, lines = snapshot.fetch(
             [["HMGET", keys("meta"), "seq", "stones"], _changes_command(keys, after, None)]
         )
         more = False
-    changes = [_to_change(namespace, line) for line in (lines[:limit] if more else lines)]
+    changes = _to_changes(snapshot.place, namespace, lines[:limit] if more else lines)
     ids = operations.latest_ids(change.id for change in changes)
     entries = snapshot.find_many(namespace, ids)
     written = {(change.id, change.rev) for change in changes if change.op == "write"}
     new = {id for id, stored in entries.items() if (id, stored.first_rev) in written}
-    seq = changes[-1].seq if more else int(meta[0] or 0)
+    seq = _seq_of(lines[limit - 1]) if more else snapshot.integer(meta[0], "sequence number")
     (seq_lines,) = snapshot.fetch([_change_command(keys, seq)])
     return Feed(
         generation=generation,
@@ -463,17 +485,32 @@ def _change_command(keys: NamespaceKeys, seq: int) -> Command:
     return ["XRANGE", keys("log"), f"{seq}-0", f"{seq}-0"]
 
 
-def _to_change(namespace: str, line: LogLine) -> Change:
-    number, fields = line
-    id, op, rev, at = layout.decode_change(fields[1])
-    return Change(seq=int(number.split(b"-")[0]), namespace=namespace, id=id, op=op, rev=rev, at=at)
+def _to_changes(place: str, namespace: str, lines: Sequence[LogLine]) -> list[Change]:
+    """Decode changes; a damaged one is left out, and logged."""
+    changes: list[Change] = []
+    for line in lines:
+        seq = _seq_of(line)
+        try:
+            id, op, rev, at = layout.decode_change(line[1][1])
+            changes.append(Change(seq=seq, namespace=namespace, id=id, op=op, rev=rev, at=at))
+        except records.DECODE_ERRORS:
+            _log.warning("%s", records.damaged(place, "change", seq))
+    return changes
+
+
+def _seq_of(line: LogLine) -> int:
+    return int(line[0].split(b"-")[0])
 
 
 def _fingerprint(namespace: str, lines: Sequence[LogLine]) -> str:
     """Return a hash of a change, by which a reader notices that the log is another one."""
     if not lines:
         return ""
-    change = [namespace, *layout.decode_change(lines[0][1][1])]
+    raw = lines[0][1][1]
+    try:
+        change = [namespace, *layout.decode_change(raw)]
+    except records.DECODE_ERRORS:
+        change = [namespace, raw]
     return blake2b(msgspec.json.encode(change), digest_size=8).hexdigest()
 
 
@@ -492,9 +529,9 @@ def _links_from(snapshot: RedisSnapshot, namespace: str, ids: Sequence[str]) -> 
     for few in batches(sorted(fields)):
         (values,) = snapshot.fetch([["HMGET", keys("links"), *few]])
         for field, raw in zip(few, values, strict=True):
-            if raw is not None:
-                source, target, relation = split_ids(field, 3)
-                links.append(Link(source=source, relation=relation, target=target, created_at=int(raw)))
+            with suppress(*records.DECODE_ERRORS):  # a check tells of it
+                if raw is not None:
+                    links.append(layout.decode_link(field, raw))
     return sorted(links, key=lambda link: (link.source, link.relation, link.target))
 
 
@@ -506,11 +543,11 @@ def _access_counts(
     ids = dict.fromkeys(changed)
     if since is not None:
         (recent,) = snapshot.fetch([["ZRANGEBYSCORE", keys("used"), str(since), "+inf"]])
-        ids.update(dict.fromkeys(id.decode() for id in recent))
+        ids.update(dict.fromkeys(layout.decode_ids(recent)))
     uses: dict[str, Access] = {}
     for some in batches([*ids]):
         counts, lasts = snapshot.fetch([["HMGET", keys("access"), *some], ["ZMSCORE", keys("used"), *some]])
         for id, count, last in zip(some, counts, lasts, strict=True):
-            if count is not None:
+            if count is not None and count.isdigit():
                 uses[id] = Access(count=int(count), last=None if last is None else int(float(last)))
     return uses

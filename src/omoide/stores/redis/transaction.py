@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from omoide.core.entry import Entry, WriteRequest
 from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
-from omoide.stores import semantics
+from omoide.stores import records, semantics
 from omoide.stores.records import Document, IndexData, Lease, Link, Version
 from omoide.stores.redis import layout
 from omoide.stores.redis.connection import CommitWriter, RedisConnections
@@ -91,7 +91,7 @@ class NamespaceChanges:
         if by:
             self.command("HINCRBY", self.keys("meta"), counter, str(by))
 
-    def remove_entry(self, stored: FetchedEntry, versions: Sequence[Version]) -> None:
+    def remove_entry(self, stored: FetchedEntry) -> None:
         """Delete everything that is stored of an entry."""
         keys, entry = self.keys, stored.entry
         id = entry.id
@@ -101,7 +101,9 @@ class NamespaceChanges:
         self.delete("HDEL", keys("rows"), [id])
         self.delete("HDEL", keys("found"), [id])
         number = layout.to_digits(stored.number)
-        self.delete("HDEL", keys("past"), [number + b"%d" % old.rev for old in versions])
+        self.delete(
+            "HDEL", keys("past"), [number + b"%d" % rev for rev in range(stored.first_rev, entry.rev)]
+        )
         for partition in partitions_of(entry):
             self.delete("ZREM", keys("time", partition), [number + id.encode()])
             self.delete("ZREM", keys("all", partition), [id])
@@ -272,7 +274,7 @@ class RedisTransaction(RedisSnapshot):
         self.entries[key] = stored
         self.absent.discard(key)
         self._update_dependencies(None, entry)
-        self._mark_changed(stored)
+        self.mark_changed(stored)
         return stored
 
     def revise(
@@ -290,9 +292,10 @@ class RedisTransaction(RedisSnapshot):
             fetched.model = index_data.model
             fetched.has_custom_vector = index_data.given
             self._update_dependencies(old, new)
-        self._mark_changed(fetched)
+        self.mark_changed(fetched)
 
-    def _mark_changed(self, stored: StoredEntry) -> None:
+    def mark_changed(self, stored: StoredEntry) -> None:
+        """Write an entry with the commit."""
         entry = stored.entry
         self.changes_in(entry.namespace).changed_entries[entry.id] = as_fetched(stored)
 
@@ -306,10 +309,10 @@ class RedisTransaction(RedisSnapshot):
         if index_data.model != self._model:
             return index_data  # supplied before, and kept
         model, vectors = self.model_of(namespace)
-        self.expect_whole(namespace, "meta", "model", model.encode())
+        self.expect_model(namespace)
         if model == self._model:
             return index_data
-        if int(vectors or 0) > 0:
+        if self.server.integer(vectors, "count of vectors") > 0:
             if index_data.given:
                 raise Invalid("vector", "is not of the embedder that the store has", "reindex the store")
             return index_data.with_vectors(None)
@@ -327,12 +330,12 @@ class RedisTransaction(RedisSnapshot):
         """Replace the index data of an entry without a new version."""
         stored.index_data, stored.is_index_changed = index_data, True
         stored.model, stored.has_custom_vector = index_data.model, index_data.given
-        self._mark_changed(stored)
+        self.mark_changed(stored)
 
     def set_stale(self, stored: StoredEntry, now: int, *, stale: bool) -> None:
         stored.transitions.append(StaleTransition(stored.entry.rev, now, stale))
         self.log_change(stored.entry, "stale" if stale else "current", now)
-        self._mark_changed(stored)
+        self.mark_changed(stored)
 
     def record_use(self, stored: StoredEntry, count: int, last: int | None) -> None:
         changes, id = self.changes_in(stored.entry.namespace), stored.entry.id
@@ -341,17 +344,21 @@ class RedisTransaction(RedisSnapshot):
             changes.command("ZADD", changes.keys("used"), str(last), id)
 
     def remove(self, stored: StoredEntry, tombstone: Version) -> list[LinkKey]:
-        entry, versions = stored.entry, [*stored.versions]
+        fetched, entry, versions = as_fetched(stored), stored.entry, [*stored.versions]
         key, changes = (entry.namespace, entry.id), self.changes_in(entry.namespace)
         self._update_dependencies(entry, None)
         removed_links = [*self.links_of(*key)]
+        removed_links += [one for one in self.damaged_links if one[0] == key[0] and key[1] in one[1::2]]
         for link_key in removed_links:
             self.remove_link(link_key)
         self._remove_receipts(*key)
-        del self.entries[key]
+        self.entries.pop(key, None)
         self.add_tombstone(entry, tombstone)
         self.log_change(entry, "erase", tombstone.at)
-        changes.remove_entry(as_fetched(stored), versions)
+        changes.remove_entry(fetched)
+        for verb, place, member in fetched.leftovers:
+            changes.command(verb, place, member, *([entry.id] if verb == "REMOVE_MEMBER" else ()))
+        changes.delete_key(changes.keys("ends", entry.id))
         # `on` lists an entry under the evidence of all its versions, for `citing_ids`.
         for premise in {
             ref for old in versions if old.entry is not None for ref in semantics.premises(old.entry)
@@ -397,10 +404,11 @@ class RedisTransaction(RedisSnapshot):
             self._count_invalidation(namespace, source, 1)
 
     def remove_link(self, key: LinkKey) -> bool:
-        if self.find_link(key) is None:
+        if self.find_link(key) is None and key not in self.damaged_links:
             return False
         namespace, source, relation, target = key
-        del self.links[key]
+        self.links.pop(key, None)
+        self.damaged_links.discard(key)
         self.removed_links.add(key)
         changes, field = self.changes_in(namespace), join_ids(source, target, relation)
         changes.delete("HDEL", changes.keys("links"), [field])
@@ -538,6 +546,10 @@ class TransactionRunner:
                 return result
         raise AssertionError("the last attempt returns or raises")
 
+    def run_plan(self, operation: Callable[[RedisTransaction], T]) -> T:
+        """Run an operation on a consistent state, and drop its changes."""
+        return self.run_read(operation)  # type: ignore[arg-type]  # it gets a transaction
+
     def run_write(self, operation: Callable[[RedisTransaction], T]) -> T:
         """Run an operation that may change the state, and commit it completely or not at all.
 
@@ -612,6 +624,8 @@ class TransactionRunner:
             "namespaces": jobs,
         }
         reply, *values = self.server.commit(writer, [*numbers], job)
+        if reply == b"damaged":
+            raise records.damaged(self.server.name, "counter", layout.decode_text(values[0]))
         if reply == b"broken":
             raise Corrupted(
                 self.server.name,

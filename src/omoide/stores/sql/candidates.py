@@ -30,8 +30,8 @@ from omoide.embedders.vectors import bit_codes, mean_vector, to_bit_string, to_u
 from omoide.retrieval.pool import Array, CacheRow, ScopeCache, ScopeStatistics
 from omoide.retrieval.queries import SpeakerNames
 from omoide.stores import semantics
-from omoide.stores.pool import TOKEN_DIM
 from omoide.stores.recall import Candidates, EncodedQuery, QueryEncoder, words_only
+from omoide.stores.records import TOKEN_DIM
 from omoide.stores.reindex import bound_notice, outdated_notice
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database, SQLConnections

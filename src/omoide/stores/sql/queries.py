@@ -20,7 +20,7 @@ from omoide.core.entry import MEMORY_TYPES, ROOT_TYPE, Entry, Scope
 from omoide.core.value import set_field, shallow_copy
 from omoide.errors import Corrupted, Erased, NotFound, OmoideError
 from omoide.stores import records, semantics
-from omoide.stores.records import Access, Change, Feed, Link, Page, Query, Version
+from omoide.stores.records import Access, Change, Document, Feed, Link, Page, Query, Version
 from omoide.stores.semantics import StaleTransition
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import Database
@@ -511,3 +511,25 @@ def tombstones(db: Database, id: str, scope: Scope) -> list[Version]:
             except OmoideError:
                 rows.log_damage(records.damaged(db.name, "tombstone of entry", id))
     return found
+
+
+def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
+    """List documents of a kind after an id, without their logs."""
+    condition, parameters = rows.document_condition(scope)
+    cursor = db.execute(
+        f"{rows.SELECT_DOCUMENTS} WHERE {condition} AND kind=? AND id > ? ORDER BY id LIMIT ?",
+        (*parameters, kind, after or "", limit),
+    )
+    documents = []
+    for row in cursor:
+        try:
+            documents.append(rows.decode_document(db, row))
+        except Corrupted as error:
+            rows.log_damage(error)
+    return documents
+
+
+def document_kinds(db: Database, namespace: str) -> list[str]:
+    """List the kinds of documents in a namespace."""
+    cursor = db.execute("SELECT DISTINCT kind FROM documents WHERE namespace=? ORDER BY kind", (namespace,))
+    return [kind for (kind,) in cursor]

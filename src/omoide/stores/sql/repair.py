@@ -7,91 +7,42 @@ rebuilt from bodies; vectors of wrong size are deleted, and a reindex computes t
 
 from __future__ import annotations
 
-import json
-import os
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from omoide import clock
 from omoide.core.entry import Entry
-from omoide.errors import Corrupted, Invalid, StoreFailed
+from omoide.errors import Corrupted
 from omoide.retrieval.text import FEATURES_VERSION
-from omoide.stores import records, semantics
+from omoide.stores import damage, records, semantics
+from omoide.stores.damage import DamagedValues
 from omoide.stores.records import IndexData, RepairResult
 from omoide.stores.semantics import LIVE, STALE, SUPERSEDED, SUPERSEDED_AND_STALE
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 
-_FILES = "set_aside"
-"""The setting that lists the files with damaged rows."""
 _BATCH = 256
 _OTHER_STATUS = {
     SUPERSEDED: SUPERSEDED_AND_STALE, LIVE: STALE, STALE: LIVE, SUPERSEDED_AND_STALE: SUPERSEDED
 }  # fmt: skip
 
 
-class DamagedRows:
-    """Damaged rows of one repair; they are written to a file before their deletion is committed."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self.counts: Counter[str] = Counter()
-
-    def add(self, table: str, columns: str, row: Sequence[Any]) -> None:
-        """Add a row with its columns."""
-        fields = zip(columns.replace(",", " ").split(), row, strict=True)
-        line = {"table": table, "row": {name: _to_json(value) for name, value in fields}}
-        self._lines.append(json.dumps(line, ensure_ascii=True))
-        self.counts[table] += 1
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
-    def write(self, path: Path) -> None:
-        """Append the rows to a file that only its owner can read."""
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                os.fchmod(descriptor, 0o600)
-                file.write("".join(f"{line}\n" for line in self._lines))
-                file.flush()
-                os.fsync(descriptor)
-        except OSError as error:
-            raise StoreFailed(
-                str(path), f"cannot be written ({error})", "choose another path; nothing was changed"
-            ) from error
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"base64": b64encode(value).decode()}
-    return value
-
-
 def files(db: Database) -> list[str]:
     """Return the files with rows that earlier repairs set aside."""
-    row = db.execute("SELECT value FROM settings WHERE name=?", (_FILES,)).fetchone()
-    try:
-        found = [] if row is None else msgspec.json.decode(row[0], type=list[str])
-    except msgspec.MsgspecError:
-        return []
-    return found
+    row = db.execute("SELECT value FROM settings WHERE name=?", (damage.FILES_SETTING,)).fetchone()
+    return damage.decode_files(None if row is None else row[0])
 
 
 def add_file(db: Database, path: Path) -> None:
     """Add to the files that later erasures name, and drop those that are gone."""
-    known = [name for name in files(db) if Path(name).exists()]
-    rows.put_setting(db, _FILES, json.dumps([*dict.fromkeys([*known, str(path.absolute())])]))
+    rows.put_setting(db, damage.FILES_SETTING, damage.encode_files(files(db), path))
 
 
-def repair(db: Database, path: Path | None, aside: DamagedRows | None = None) -> RepairResult:
+def repair(db: Database, path: Path | None, aside: DamagedValues | None = None) -> RepairResult:
     """Repair a store inside the caller's transaction; damaged rows go to the file at `path`."""
-    aside = DamagedRows() if aside is None else aside
+    aside = DamagedValues() if aside is None else aside
     counts: Counter[str] = Counter()
     _repair_settings(db)
     db.execute("DELETE FROM postings")
@@ -102,17 +53,14 @@ def repair(db: Database, path: Path | None, aside: DamagedRows | None = None) ->
     counts["links"] = _delete_dangling(db)
     _repair_log(db)
     _repair_staleness(db)
-    if aside:
-        if path is None:
-            raise Invalid("path", "is missing", "name a file for the damaged rows: --set-aside PATH")
-        aside.write(path)
+    if aside.write(path) and path is not None:
         add_file(db, path)
     rows.renew_generation(db)
     return RepairResult(
         entries=counts["entries"],
         corrected=counts["corrected"],
         checked=counts["checked"],
-        set_aside=dict(aside.counts),
+        set_aside=aside.counts,
         links=counts["links"],
         file=str(path.absolute()) if aside and path is not None else None,
     )
@@ -122,7 +70,7 @@ def _repair_settings(db: Database) -> None:
     rows.put_setting(db, "features", str(FEATURES_VERSION))
 
 
-def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> None:
+def _repair_entries(db: Database, aside: DamagedValues, counts: Counter[str]) -> None:
     """Set damaged entries aside; restore columns, terms and dependencies of all others from their bodies."""
     last = -(1 << 62)
     while True:
@@ -139,7 +87,7 @@ def _repair_entries(db: Database, aside: DamagedRows, counts: Counter[str]) -> N
                 # Another entry may have been written in its place while its columns were damaged.
                 restored = None if rows.is_place_taken(db, no, restored[0]) else restored
             if restored is None:
-                aside.add("entries", f"no, {rows.ALL_COLUMNS}", [no, *columns])
+                _set_aside(aside, "entries", f"no, {rows.ALL_COLUMNS}", [no, *columns])
                 _set_versions_aside(db, no, aside)
                 _delete_entry(db, no)
                 continue
@@ -199,18 +147,22 @@ def _delete_row(db: Database, table: str, key: Mapping[str, Any]) -> None:
     db.execute(f"DELETE FROM {table} WHERE {' AND '.join(conditions)}", parameters)
 
 
+def _set_aside(aside: DamagedValues, table: str, columns: str, row: Sequence[Any]) -> None:
+    aside.add(table, dict(zip(columns.replace(",", " ").split(), row, strict=True)))
+
+
 def _delete_entry(db: Database, no: int) -> None:
     rows.delete_vectors(db, no)
     for table in ("versions", "supports", "entries", "access"):
         db.execute(f"DELETE FROM {table} WHERE no=?", (no,))
 
 
-def _set_versions_aside(db: Database, no: int, aside: DamagedRows) -> None:
+def _set_versions_aside(db: Database, no: int, aside: DamagedValues) -> None:
     for row in db.execute(f"{rows.SELECT_VERSIONS} WHERE no=? ORDER BY rev", (no,)).fetchall():
-        aside.add("versions", "no, rev, changed, body, checksum", row)
+        _set_aside(aside, "versions", "no, rev, changed, body, checksum", row)
 
 
-def _repair_versions(db: Database, aside: DamagedRows, counts: Counter[str]) -> None:
+def _repair_versions(db: Database, aside: DamagedValues, counts: Counter[str]) -> None:
     """Set damaged versions aside, and those without an entry."""
     found = db.execute(
         "SELECT v.no, v.rev, v.changed, v.body, v.checksum, e.id, e.rev FROM versions v"
@@ -225,7 +177,7 @@ def _repair_versions(db: Database, aside: DamagedRows, counts: Counter[str]) -> 
             if checksum is None:
                 records.check_decoded(version)
         except (Corrupted, *records.DECODE_ERRORS):
-            aside.add("versions", "no, rev, changed, body, checksum", row)
+            _set_aside(aside, "versions", "no, rev, changed, body, checksum", row)
             _delete_row(db, "versions", {"no": no, "rev": rev})
             continue
         if checksum is None:
@@ -239,14 +191,14 @@ def _repair_versions(db: Database, aside: DamagedRows, counts: Counter[str]) -> 
     )
 
 
-def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) -> None:
+def _repair_documents(db: Database, aside: DamagedValues, counts: Counter[str]) -> None:
     """Set damaged documents aside with their logs, and damaged items of the logs of others."""
     known: dict[int, tuple[str, str]] = {}
     for no, *row in db.execute(f"SELECT no, {rows.DOCUMENT_COLUMNS} FROM documents").fetchall():
         try:
             document = rows.decode_document(db, [*row, _logged(row)])
         except (Corrupted, *records.DECODE_ERRORS):
-            aside.add("documents", f"no, {rows.DOCUMENT_COLUMNS}", [no, *row])
+            _set_aside(aside, "documents", f"no, {rows.DOCUMENT_COLUMNS}", [no, *row])
             db.execute("DELETE FROM documents WHERE no=?", (no,))
             continue
         known[no] = document.kind, document.id
@@ -258,7 +210,7 @@ def _repair_documents(db: Database, aside: DamagedRows, counts: Counter[str]) ->
                 raise records.damaged(db.name, "log", n)
             rows.decode_log_item(db, *known[document_no], row)
         except Corrupted:
-            aside.add("document_log", "document, n, body, checksum", row)
+            _set_aside(aside, "document_log", "document, n, body, checksum", row)
             _delete_row(db, "document_log", {"document": document_no, "n": n})
             continue
         if checksum is None:

@@ -817,28 +817,6 @@ def load_document(db: Database, kind: str, id: str, scope: Scope) -> Document | 
     return decode_document(db, body, tuple(decode_log_item(db, kind, id, item) for item in log))
 
 
-def list_documents(db: Database, kind: str, scope: Scope, limit: int, after: str | None) -> list[Document]:
-    """List documents of a kind after an id, without their logs."""
-    condition, parameters = document_condition(scope)
-    cursor = db.execute(
-        f"{SELECT_DOCUMENTS} WHERE {condition} AND kind=? AND id > ? ORDER BY id LIMIT ?",
-        (*parameters, kind, after or "", limit),
-    )
-    documents = []
-    for row in cursor:
-        try:
-            documents.append(decode_document(db, row))
-        except Corrupted as error:
-            log_damage(error)
-    return documents
-
-
-def document_kinds(db: Database, namespace: str) -> list[str]:
-    """List the kinds of documents in a namespace."""
-    cursor = db.execute("SELECT DISTINCT kind FROM documents WHERE namespace=? ORDER BY kind", (namespace,))
-    return [kind for (kind,) in cursor]
-
-
 DOCUMENT_COLUMNS = "namespace, kind, id, user_id, agent, session, rev, at, body, checksum"
 
 

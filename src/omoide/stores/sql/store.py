@@ -20,8 +20,8 @@ from omoide.core.frozen import EMPTY_MAP, freeze
 from omoide.embedders import Embedder, choose
 from omoide.errors import Invalid, Uncertain
 from omoide.forks import ForkListener
+from omoide.stores import damage, semantics
 from omoide.stores import recall as recalling
-from omoide.stores import semantics
 from omoide.stores.records import (
     Access,
     Change,
@@ -367,11 +367,7 @@ class SQLStore(ForkListener):
         locks = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
         with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
-            # Without its folder, because those who may erase need not know where the store lies.
-            aside = [
-                f"what a repair set aside in {Path(name).name!r}: see `omoide doctor`"
-                for name in self._set_aside_files(db)
-            ]
+            aside = damage.file_notices(self._set_aside_files(db))
             receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
         self._access.discard({*receipt.ids})
         return self._scrub_files(receipt, thorough=False)
@@ -479,7 +475,7 @@ class SQLStore(ForkListener):
         """List documents of a kind by id, without their logs."""
         check_arguments(kind=kind, scope=scope, limit=limit, after_id=after)
         with self._db.read_transaction() as db:
-            return rows.list_documents(db, kind, scope, limit, after)
+            return queries.list_documents(db, kind, scope, limit, after)
 
     def namespaces(self) -> list[str]:
         """List the namespaces that contain an entry or a document."""
@@ -490,7 +486,7 @@ class SQLStore(ForkListener):
         """List the kinds of documents in a namespace."""
         check_arguments(namespace=namespace)
         with self._db.read_transaction() as db:
-            return rows.document_kinds(db, namespace)
+            return queries.document_kinds(db, namespace)
 
     def claim(self, kind: str, id: str, scope: Scope, *, owner: str, ttl_ms: int) -> Lease | None:
         """Acquire or renew the lease of a document; return None while another owner holds it."""

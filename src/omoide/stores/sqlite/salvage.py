@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from omoide import ids
 from omoide.errors import Busy, Corrupted, StoreFailed
+from omoide.stores.damage import DamagedValues
 from omoide.stores.records import RepairResult
 from omoide.stores.sql import repair as repairing
 from omoide.stores.sql import rows
@@ -323,7 +324,7 @@ def _correct_definitions(db: SQLiteConnection) -> None:
 
 def _copy_rows(damaged: SQLiteConnection, path: Path, fresh: Path, kept: Path) -> RepairResult:
     create_private_file(fresh, path)
-    aside, lost = repairing.DamagedRows(), Counter[str]()
+    aside, lost = DamagedValues(), Counter[str]()
     columns = _expected_columns()
     found: dict[str, dict[Any, tuple[Any, ...]]] = {}
     for table, condition in _COPIED.items():
@@ -345,7 +346,7 @@ def _copy_rows(damaged: SQLiteConnection, path: Path, fresh: Path, kept: Path) -
                 try:
                     db.execute(statement, row)
                 except (*DAMAGE, UnicodeEncodeError, OverflowError):
-                    aside.add(table, ", ".join(names), row)
+                    aside.add(table, dict(zip(names, row, strict=True)))
         result = repairing.repair(db, kept.with_name(f"{kept.name}.jsonl"), aside)
         repairing.add_file(db, kept)
         db.execute("COMMIT")
