@@ -295,7 +295,10 @@ def fit_calibration(index: Index, halves: Sequence[Half], relations: Examples) -
     return msgspec.structs.replace(
         calibration,
         outdated=fit_logistic(examples.features, OUTDATED, examples.outdated, examples.weights),
-        order=fit_logistic(pairs.features, ORDER, pairs.outdated, pairs.order_weights),
+        # Words alone cannot tell the values of one thing from two things that share a word.
+        order=None
+        if index.name is None
+        else fit_logistic(pairs.features, ORDER, pairs.outdated, pairs.order_weights),
     )
 
 
@@ -341,6 +344,8 @@ def report_succession(parts: Sequence[tuple[Examples, Calibration]]) -> str:
     """Return the figures of the model of outdated statements as text."""
     lines = ["pairs of an answer and what it replaced, against others"]
     for name, floor in (("outdated", relevance.OUTDATED_FROM), ("order", relevance.ORDERED_FROM)):
+        if getattr(parts[0][1], name) is None:
+            continue
         likely: dict[float, list[float]] = {0.0: [], 1.0: []}
         for examples, calibration in parts:
             model = getattr(calibration, name)

@@ -364,7 +364,8 @@ def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array,
     content = [
         term for term in query.terms if term not in query.name_terms and term_rarity(term) >= ANSWERING
     ]
-    words_left = _terms_left(pool, rows, content)
+    numbers = [term for term in query.terms if any(map(str.isdigit, term))]  # count twice: 17 is not 18
+    words_left = _terms_left(pool, rows, [*content, *numbers, *numbers])
     flags = pool.column("flags")[rows]
     speaker = pool.column("speaker")[rows]
     role = pool.column("role")[rows]
