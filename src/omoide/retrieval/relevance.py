@@ -348,10 +348,11 @@ def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> 
     if calibration is None or calibration.order is None or not len(pairs.older):
         return []
     are_values = calibration.order.probabilities(pairs.features) > ORDERED_FROM
-    return _pairs_in_time(pairs, time, are_values & (pairs.features["words_left"] <= MAX_LEFT))
+    return _pairs_in_time(pairs, time, are_values)
 
 
 def _pairs_in_time(pairs: Pairs, time: Array, chosen: Array) -> list[tuple[int, int]]:
+    chosen = chosen & (pairs.features["words_left"] <= MAX_LEFT)
     found = zip(pairs.older[chosen].tolist(), pairs.newer[chosen].tolist(), strict=True)
     return sorted(found, key=lambda pair: time[pair[1]])
 
