@@ -49,7 +49,8 @@ KEYS = ("k1", "k2")
 ids = st.sampled_from(IDS)
 maybe_ids = st.none() | ids
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
-times = st.integers(0, 3_000)
+START = 1_700_000_000_000
+times = st.integers(START - 1_000, START + 2_000)
 tags = st.lists(st.sampled_from(["x", "y"]), max_size=2)
 revs = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
 scopes = st.builds(
@@ -159,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def begin(self, vectors: bool, durability: str, first: list[tuple[str, dict[str, Any]]]) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        self.time = FrozenClock(1_000)
+        self.time = FrozenClock(START)
         self.options: dict[str, Any] = {"embedder": HashEmbedder(32) if vectors else "none"}
         self.durability = durability
         self.reference = open_core("memory", self.folder, **self.options)

@@ -98,16 +98,17 @@ def create_app(
         [
             *PUBLIC_HANDLERS,
             *([] if inspector_sessions is None else inspector.HANDLERS),
-            Router(
-                f"/{VERSION}",
-                route_handlers=HANDLERS,
-                dependencies={"memory_scope": Provide(query_scope, sync_to_thread=False)},
-            ),
+            _create_router(),
         ],
         guards=[authorize],
         middleware=[
             HostMiddleware(hosts),
-            DefineMiddleware(RequestLimits, max_body_bytes, body_timeout, request_timeout),
+            DefineMiddleware(
+                RequestLimits,
+                max_body_bytes=max_body_bytes,
+                body_timeout=body_timeout,
+                request_timeout=request_timeout,
+            ),
         ],
         before_send=[middleware.protect_response],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -128,6 +129,11 @@ def create_app(
         response_class=JSONResponse,
         logging_config=None,
     )
+
+
+def _create_router() -> Router:
+    scope = Provide(query_scope, sync_to_thread=False)
+    return Router(f"/{VERSION}", route_handlers=HANDLERS, dependencies={"memory_scope": scope})
 
 
 class _LazyGraph:

@@ -322,6 +322,7 @@ class NamespaceRepair:
 
     def _repair_documents(self) -> None:
         known: set[str] = set()
+        owners = self._hash("owners")
         for field, raw in self._hash("docs").items():
             kind, _, id = decode_text(field).partition(SEPARATOR)
             key = (self._namespace, kind, id)
@@ -335,7 +336,10 @@ class NamespaceRepair:
             if not layout.is_sealed(raw[STAMP_LENGTH:]):
                 self._checked += 1
                 self._changes.command("HSET", self._keys("docs"), field, layout.encode_document(document))
-            self._want("owners", "", field, layout.encode_owner(document).encode())
+            owner = layout.encode_owner(document).encode()
+            without_user = owner.removesuffix(layout.SEPARATOR.encode())  # as schema 1 has it
+            is_old = owners.get(field) == without_user
+            self._want("owners", "", field, without_user if is_old else owner)
             self._want("kind", kind, id.encode(), 0.0)
             self._want("kinds", "", kind.encode())
         for _, part, items in self._parts("doclog"):
