@@ -393,18 +393,23 @@ class NamespaceRepair:
     def _want(self, name: str, part: str, field: bytes, value: Any = None) -> None:
         self._wanted.setdefault((name, part), {})[field] = value
 
+    def _has(self, name: str, part: str, field: bytes) -> bool:
+        return field in self._contents.get((name, part), ())
+
     def _want_indexes(self) -> None:
         horizon = _to_int(self._hash("meta").get(b"horizon"), -1)
         same: dict[bytes, list[tuple[int, str]]] = {}
         for id, stored in self._entries.items():
             entry, field = stored.entry, id.encode()
+            # Lists need not have what has expired; what was written after that is swept with the next.
             swept = entry.expires_at is not None and entry.expires_at <= horizon
             for partition in partitions_of(entry):
                 member = layout.to_digits(stored.number) + field
                 self._want("time", partition, member, float(semantics.time_of(entry)))
-                if stored.status == LIVE and not swept:
+                if stored.status == LIVE and (not swept or self._has("all", partition, field)):
                     self._want("all", partition, field)
-            if entry.expires_at is not None and stored.status == LIVE and not swept:
+            is_listed = not swept or self._has("expiry", "", field)
+            if entry.expires_at is not None and stored.status == LIVE and is_listed:
                 self._want("expiry", "", field, float(entry.expires_at))
             same.setdefault(semantics.content_key(entry), []).append((stored.number, id))
             if entry.fills_slot:
