@@ -32,6 +32,7 @@ ANSWER = "That was said some time ago."
 SPEC = AgentSpec(id=AGENT, instructions="Answer from memory.", memory={"capture": "conversation"})
 OF_SESSION = SPEC.replace(memory={"capture": "conversation", "scope": "session"})
 BARE = "recall and write"
+IN_SESSION = f"a turn of a Session, the first {CALLS}"
 
 Steps = dict[str, Callable[[str], Awaitable[object]]]
 
@@ -44,6 +45,7 @@ def run(report: Report) -> None:
         report.title(f"a turn without its model, beside {SIZE:,} memories")
         wide = _table(report, anyio.run(_rounds, both, _everything))
         report.goal("a turn, of bare recall and write", wide["a turn"] / wide[BARE], 2, at_most=True)
+        report.goal("a Session turn, of the same", wide[IN_SESSION] / wide[BARE], 2.2, at_most=True)
         report.title(f"the same with the memory of a session, {corpus.PER_SESSION} of {SIZE:,}")
         _table(report, anyio.run(_rounds, both, _in_session))
         prompts(report, both)
@@ -88,11 +90,15 @@ async def _rounds(both: Both, contenders: Callable[[Both], Awaitable[Steps]]) ->
 
 async def _everything(both: Both) -> Steps:
     """Over all that the agent knows; the session is a new one each time, for its conversation grows."""
-    kept = await Session.start(SPEC, store=both.store, model=_answer)
+    kept, filled = [await Session.start(SPEC, store=both.store, model=_answer) for _ in range(2)]
+    for number in range(10):
+        filled.context.put(f"value {number}", f"number {number}", source="tool", confidence=1.0)
+        await filled.add_message("user", f"Message {number} from elsewhere.")
     return {
         BARE: partial(_bare, both),
         "a turn": partial(turn, SPEC, model=_answer, store=both.store),
-        f"a turn of a Session, the first {CALLS}": kept.run,
+        IN_SESSION: kept.run,
+        "the same, with ten values and ten messages beside": filled.run,
     }
 
 

@@ -6,6 +6,7 @@ by how many processes × threads, one file is used at once. `OMOIDE_TURNS`: how 
 interleaved. `OMOIDE_MCP_SERVERS`, `OMOIDE_MCP_CALLS`: how many MCP servers use one file at once, and how
 often each is called.
 `OMOIDE_SCHEMA_EXAMPLES`: how many requests are made up for each route of the service.
+`OMOIDE_DIALOGUES`: how many conversations are replayed through sessions.
 `OMOIDE_WEB_SECONDS`: for how long several connections use a service.
 `OMOIDE_TRIES`: how often is tried to cross scopes on SQLite; a tenth of it on each other store, a hundredth
 through REST, MCP and the blocking verbs, and a five-thousandth through the shell.

@@ -40,7 +40,7 @@ from omoide import (
     turns,
     verbs,
 )
-from omoide.core import frozen
+from omoide.core import TYPE_WORDS, frozen
 from omoide.core.entry import DEFAULT_MIN_RELEVANCE
 from omoide.retrieval import pool
 from omoide.retrieval.ranking import FeatureWeights
@@ -264,9 +264,10 @@ def test_every_part_of_a_definition_is_documented() -> None:
 def test_every_verb_is_documented_and_has_a_twin_without_await() -> None:
     """The page of stores has every verb, and `omoide.blocking` has the same ones."""
     names = {name for name in blocking.__all__ if inspect.isfunction(getattr(blocking, name))}
-    awaited = {name for name, _ in inspect.getmembers(verbs, inspect.iscoroutinefunction)}
+    awaited = {name for name in verbs.__all__ if inspect.iscoroutinefunction(getattr(verbs, name))}
     of_turns = {"chat", "preflight", "turn", "write"}
-    assert names == awaited | of_turns | {"open_graph"}
+    assert names == awaited | of_turns | {"add_document", "open_graph"}
+    assert "add_document" in code_words(ROOT / "docs" / "documents.md")
     assert "open_graph" in code_words(ROOT / "docs" / "graph.md")
     assert awaited - code_words(ROOT / "docs" / "stores.md") == set()
     assert of_turns - code_words(ROOT / "docs" / "turns.md") == set()
@@ -336,6 +337,14 @@ def test_the_limits_of_recall_are_those_in_the_code() -> None:
     page = prose(ROOT / "docs" / "recall.md")
     limits = [f"{candidates.MAX_CACHED_ENTRIES:,} entries", f"{pool.WINDOW_WORDS} words"]
     assert [limit for limit in limits if limit not in page] == []
+
+
+def test_the_everyday_words_for_types_are_those_in_the_code() -> None:
+    """The page of knowledge has one table of words, each beside the type that it is stored as."""
+    page = prose(ROOT / "docs" / "knowledge.md")
+    table = page.partition("| type | words for it |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()]
+    assert {word: name for name, *words in rows for word in words} == dict(TYPE_WORDS)
 
 
 def test_the_default_relevance_is_the_one_in_the_code() -> None:

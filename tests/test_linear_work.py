@@ -150,8 +150,19 @@ def first_value(name: str) -> Callable[[], Function]:
     return make
 
 
+def documents() -> Function:
+    read, split = load("documents.formats:read_document"), load("documents.passages:split")
+
+    def call(text: str) -> None:
+        for name in ("a.md", "a.txt"):
+            split(read(f"x{text}".encode(errors="replace"), name=name))
+
+    return call
+
+
 FUNCTIONS: Mapping[str, Callable[[], Function]] = {
     "intervals": intervals,
+    "documents": documents,
     "parse_query": parse_query,
     "named_in": named_in,
     "recall": recall,

@@ -111,10 +111,15 @@ def collect_hits(index: Index, conversations: Sequence[Conversation]) -> Iterato
             label = "answerable" if question.gold else question.kind  # unanswerable or foreign
             readings = scope.readings(question.text)
             rows = score_rows(scope, readings).top(DEPTH)
-            if len(rows):
+            if len(rows) and has_terms(readings):
                 features = relevance.relevance_features(readings[0][0], scope.pool, readings[0][1], rows)
                 gold = np.isin(rows, scope.rows_of(question.gold))
                 yield Hits(scope, label, readings, rows, gold, features)
+
+
+def has_terms(readings: Readings) -> bool:
+    """Return True if a question has a word to compare; without one, relevance is not known."""
+    return any(query.terms for query, _ in readings)
 
 
 def score_rows(scope: IndexedConversation, readings: Readings) -> ScoreTable:
@@ -202,7 +207,9 @@ def _pairs_of_question(
     table = score_rows(scope, readings)
     rows = table.top(relevance.MAX_ROWS)
     query = parse_query(question.text, now=scope.asked_at, speakers=scope.pool.speakers)
-    if len(rows) < 2 or query.tense == "past":  # there the older statement is asked for
+    if (
+        len(rows) < 2 or query.tense == "past" or not has_terms(readings)
+    ):  # there the older statement is asked for
         return None
     values = estimate(scope, readings, rows, calibration)
     pairs = relevance.compare(query, scope.pool, rows, table.total[rows], values)
@@ -266,6 +273,7 @@ class Half(NamedTuple):
 def load_halves(index: Index) -> list[Half]:
     """Load both halves, with about as many dialogues of each kind."""
     ordered = sorted(sets.load_dialogues(held_out=True), key=lambda one: (one.kind, one.id))
+    personas = sets.load_personas(held_out=True)
     halves = []
     chance = np.random.default_rng(sets.SEED)
     successions = [
@@ -276,11 +284,12 @@ def load_halves(index: Index) -> list[Half]:
     for at in (0, 1):
         facts = [one._replace(questions=one.questions[at::2]) for one in sets.load_facts(FACT_COUNT)]
         own = ordered[at::2]
+        people = personas[at::2]
         large = [one._replace(questions=one.questions[at::2]) for one in sets.load_facts(sets.FACT_COUNT)]
         pairs = [one for group in successions for one in group[at::2]]
-        hits = [*collect_hits(index, [*own, *facts])]
+        hits = [*collect_hits(index, [*own, *people, *facts])]
         code = [one._replace(questions=one.questions[at::2]) for one in sets.load_code()]
-        halves.append(Half(own, [*facts, *large, *code], pairs, hits))
+        halves.append(Half(own, [*people, *facts, *large, *code], pairs, hits))
     return halves
 
 

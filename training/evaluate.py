@@ -143,6 +143,11 @@ def facts(index: Index, options: argparse.Namespace) -> Table:
     }
 
 
+def personas(index: Index, options: argparse.Namespace) -> Table:
+    """R@10, hit@1 and MRR on the facts of personas, by kind of question."""
+    return recall_table("personas", ask_all(index, sets.load_personas(held_out=True)))
+
+
 def code(index: Index, options: argparse.Namespace) -> Table:
     """R@10, hit@1 and MRR on lines of code and logs."""
     return recall_table("code", ask_all(index, sets.load_code()))
@@ -264,6 +269,11 @@ def abstention(index: Index, options: argparse.Namespace) -> Table:
     for kind in sets.LONG_SIZES:
         own, other = ([one for one in group if one.kind == kind] for group in (known, [*inside, *foreign]))
         table[f"both, {kind}"] = abstention_figures(own, other)
+    about_people = ask_all(index, sets.load_personas(held_out=True))
+    table["personas"] = abstention_figures(
+        [one for one in about_people if one.question.gold],
+        [one for one in about_people if not one.question.gold],
+    )
     about_facts = ask_all(index, sets.load_facts(500))
     table["facts among 500"] = abstention_figures(
         [one for one in about_facts if one.question.gold],
@@ -298,6 +308,7 @@ SECTIONS: dict[str, Section] = {
     "dialogues": dialogues,
     "joined": long_scopes,
     "facts": facts,
+    "personas": personas,
     "code": code,
     "languages": languages,
     "locomo": locomo,

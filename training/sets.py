@@ -24,6 +24,7 @@ LONG_SIZES = {"chat": 6, "assistant": 10, "notes": 10}
 FACTS_FROM, FACTS_UNTIL = "2023-01-01", "2026-01-01"
 """Times between which plain facts are spread: the pairs of statements lie between them, too."""
 ROLES = ("user", "assistant")
+PERSONA = "persona"
 PAIR_SETS = {
     "updates": ("new", "old"),
     "used_to_be": ("old", "new"),
@@ -132,6 +133,28 @@ def load_facts(count: int) -> list[Conversation]:
     return [Conversation(f"facts-{count}", "facts", tuple(fact_turns(count)), tuple(questions))]
 
 
+def load_personas(*, held_out: bool) -> list[Conversation]:
+    """Load the personas that were held out of the training of the encoder, or those used in it."""
+    ids = held_out_ids()
+    records = [one for one in _records(DATA / "personas.jsonl") if (one["id"] in ids) == held_out]
+    return [
+        Conversation(
+            record["id"],
+            PERSONA,
+            tuple(_spread([{"id": str(at), "text": text} for at, text in enumerate(record["facts"], 1)])),
+            tuple(
+                Question(one["q"], _names(one["gold"]), one["type"], _names(one.get("old", ())))
+                for one in record["questions"]
+            ),
+        )
+        for record in records
+    ]
+
+
+def _names(numbers: Iterable[int]) -> tuple[str, ...]:
+    return tuple(map(str, numbers))
+
+
 def fact_turns(count: int) -> list[DatasetTurn]:
     """Return the first facts as turns, spread evenly over some years."""
     facts = [*_records(DATA / "facts.jsonl"), *_records(DATA / "facts_more.jsonl")][:count]
@@ -234,7 +257,7 @@ def foreign_questions(conversations: Sequence[Conversation], each: int = 8) -> l
         pairs = [
             (other, question)
             for other in conversations
-            if other.kind == own.kind and other.id != own.id
+            if other.kind == own.kind != PERSONA and other.id != own.id  # "I" may be anybody
             for question in other.questions
             if question.gold
         ]

@@ -2,9 +2,9 @@
 
     python training/train.py --base FOLDER --out FOLDER
 
-`--base` holds all-MiniLM-L6-v2 in the format of transformers. The training data are `data/*.jsonl` beside
-this file, without the conversations listed in `held_out.json`. A GPU is used where there is one: two minutes
-there, about an hour on two cores.
+`--base` holds all-MiniLM-L6-v2 in the format of transformers. The training data are the dialogues and the
+personas in `data`, without those listed in `held_out.json`. A GPU is used where there is one. Several runs
+with different seeds start from the same weights, and what is written is their average.
 
 A batch holds turns of some conversations, and questions about them. Each question should be closer to the
 turns that answer it than to all others, by the cosine of pooled vectors, by MaxSim over token vectors that
@@ -21,7 +21,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,18 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 HERE = Path(__file__).parent
+SETS = ("dialogues", "personas")
 CHUNK_WORDS = 80
 MAX_TOKENS = 128
 POOLED_TEMPERATURE = 0.05
 TOKEN_TEMPERATURE = 0.03
 AVERAGED_SHARE = 0.4
 """Last share of the steps over which the weights are averaged."""
+AVERAGED_EVERY = 8
+OTHER_WEIGHT = 0.25
+"""Weight of the turns that are closest to a question beside those that answer it."""
+RARE_TOKEN = 3.0
+"""Inverse document frequency from which a token of a question says what it asks about."""
 
 _NAME_FORMS = (("'s", "my"), ("’s", "my"), ("", "I"))
 _PRONOUNS = {
@@ -94,7 +100,18 @@ def load_conversations(paths: Sequence[Path]) -> list[Conversation]:
 
 
 def to_conversation(record: dict[str, Any]) -> Conversation:
-    """Build a conversation from a line of the data."""
+    """Build a conversation from a line of the data: a dialogue, or the facts of a persona."""
+    if "facts" in record:
+        return Conversation(
+            id=record["id"],
+            chunks=tuple(record["facts"]),
+            owners=tuple(range(len(record["facts"]))),
+            turn_count=len(record["facts"]),
+            asked=tuple(
+                Question(one["q"], one["q"], tuple(number - 1 for number in one["gold"]))
+                for one in record["questions"]
+            ),
+        )
     turns, numbers = [], {}
     for session_number, session in enumerate(record["sessions"], 1):
         for turn_number, turn in enumerate(session["turns"], 1):
@@ -150,7 +167,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.model = AutoModel.from_pretrained(base, dtype=torch.float32)
         self.projection = nn.Parameter(torch.tensor(projection, dtype=torch.float32))
-        self.head = nn.Parameter(torch.tensor([-8.0, 8.0, 6.0]))
+        self.head = nn.Parameter(torch.tensor([-8.0, 8.0, 6.0, 2.0]))
         """Bias and weights of the similarities in the probability that a turn answers; for training only."""
         self.tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
         self.tokenizer.no_padding()
@@ -174,7 +191,7 @@ class Encoder(nn.Module):
         size = self.projection.shape[0]
         states = torch.zeros(len(texts), width, size, device=self.device)
         pieces, rows = [], []
-        budget = 1 << 30 if self.device.type == "cuda" else 4096
+        budget = 32_768 if self.device.type == "cuda" else 4096
         start = 0
         while start < len(texts):
             stop = start + 1
@@ -213,8 +230,15 @@ def inverse_frequencies(encoder: Encoder, conversations: Sequence[Conversation])
     return torch.tensor(weights, dtype=torch.float32, device=encoder.device)
 
 
-def max_similarity(query: Sequence[Tensor], document: Sequence[Tensor], rarity: Tensor) -> Tensor:
-    """Return, for each query and document, the weighted mean over query tokens of the closest token."""
+def max_similarity(
+    query: Sequence[Tensor], document: Sequence[Tensor], rarity: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compare the tokens of each query with those of each document.
+
+    Returns:
+        The weighted mean over the tokens of a query of the closest token of the document, and the lowest
+        of these similarities among the rare tokens of the query: what the document says nothing of.
+    """
     tokens, words, ids = query
     weights = torch.sqrt(rarity[ids]) * words
     weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-6)
@@ -232,7 +256,13 @@ def max_similarity(query: Sequence[Tensor], document: Sequence[Tensor], rarity: 
     best = torch.cat(columns, 1)[:, torch.argsort(order)]
     rows = torch.arange(len(tokens), device=tokens.device)[:, None].expand_as(words)[words]
     scores = torch.zeros(len(tokens), len(order), device=tokens.device)
-    return scores.index_add(0, rows, best * weights[words][:, None])
+    scores = scores.index_add(0, rows, best * weights[words][:, None])
+    is_rare = rarity[ids[words]] >= RARE_TOKEN
+    worst = torch.ones(len(tokens), len(order), device=tokens.device)
+    worst = worst.scatter_reduce(
+        0, rows[is_rare][:, None].expand(-1, len(order)), best[is_rare], "amin", include_self=True
+    )
+    return scores, worst
 
 
 def by_turn(scores: Tensor, owners: Tensor, count: int) -> Tensor:
@@ -247,13 +277,17 @@ def contrastive_loss(scores: Tensor, positives: Tensor) -> Tensor:
     return -((logs * positives).sum(1) / positives.sum(1)).mean()
 
 
-def answer_loss(head: Tensor, cosine: Tensor, late: Tensor, positives: Tensor) -> Tensor:
-    """Return the cross entropy of "this turn answers", for the answers and the closest other turns."""
-    logits = head[0] + head[1] * cosine + head[2] * late
+def answer_logits(head: Tensor, cosine: Tensor, late: Tensor, worst: Tensor) -> Tensor:
+    """Return the logits of "this turn answers"."""
+    return head[0] + head[1] * cosine + head[2] * late + head[3] * worst
+
+
+def answer_loss(logits: Tensor, positives: Tensor) -> Tensor:
+    """Return the cross entropy of the answers and the closest other turns."""
     closest = logits.detach().masked_fill(positives > 0, -1e4).topk(3, dim=1).indices
     weights = positives / positives.sum(1, keepdim=True).clamp(min=1)
     # The closest turns beside an answer may help to answer as well, so they count less.
-    others = torch.where(positives.sum(1, keepdim=True) > 0, 0.15, 1.0 / 3).expand_as(closest)
+    others = torch.where(positives.sum(1, keepdim=True) > 0, OTHER_WEIGHT, 1.0 / 3).expand_as(closest)
     weights = weights.scatter(1, closest, others)
     loss = F.binary_cross_entropy_with_logits(logits, positives, reduction="none")
     return (loss * weights).sum() / len(logits)
@@ -274,7 +308,7 @@ def batch_loss(
     turn_count = 0
     for one in batch:
         picked = random.sample(one.questions, min(options.per_conversation, len(one.questions)))
-        picked += random.sample(one.unanswerable, min(1, len(one.unanswerable)))
+        picked += random.sample(one.unanswerable, min(options.unanswerable, len(one.unanswerable)))
         needed = {turn for asked in picked for turn in asked.gold}
         others = [turn for turn in range(one.turn_count) if turn not in needed]
         needed.update(random.sample(others, min(options.turns, len(others))))
@@ -292,9 +326,11 @@ def batch_loss(
         positives[row, turns] = 1
     places = torch.tensor(owners, device=encoder.device)
     cosine = by_turn(question_pooled @ pooled.T, places, turn_count)
-    late = max_similarity((question_tokens, question_words, question_ids), (tokens, words), rarity)
-    late = by_turn(late, places, turn_count)
-    loss = options.absolute * answer_loss(encoder.head, cosine, late, positives)
+    late, worst = (
+        by_turn(scores, places, turn_count)
+        for scores in max_similarity((question_tokens, question_words, question_ids), (tokens, words), rarity)
+    )
+    loss = options.absolute * answer_loss(answer_logits(encoder.head, cosine, late, worst), positives)
     answered = positives.sum(1) > 0
     positives, cosine = positives[answered], cosine[answered] / POOLED_TEMPERATURE
     late = late[answered] / TOKEN_TEMPERATURE
@@ -307,13 +343,20 @@ def batch_loss(
 
 
 @torch.no_grad()
-def evaluate(encoder: Encoder, conversations: Sequence[Conversation], rarity: Tensor) -> dict[str, float]:
-    """Return R@10 by pooled vectors, by token vectors, and by the sum of their z-scores.
+def evaluate(encoder: Encoder, data: Mapping[str, Sequence[Conversation]], rarity: Tensor) -> str:
+    """Return hit@1 and R@10 by pooled vectors, by token vectors, and by the sum of their z-scores.
 
-    "answerable" is the share of pairs in which an answerable question has a better best turn than another.
+    "answerable" is the share of pairs in which an answerable question has a better best turn than another,
+    by the logistic head.
     """
     encoder.eval()
-    found: dict[str, list[float]] = {}
+    lines = [_evaluate(encoder, name, conversations, rarity) for name, conversations in data.items()]
+    encoder.train()
+    return "; ".join(lines)
+
+
+def _evaluate(encoder: Encoder, label: str, conversations: Sequence[Conversation], rarity: Tensor) -> str:
+    found: dict[str, list[tuple[float, float]]] = {}
     confidence: dict[bool, list[float]] = {True: [], False: []}
     for one in conversations:
         if not one.questions:
@@ -322,21 +365,24 @@ def evaluate(encoder: Encoder, conversations: Sequence[Conversation], rarity: Te
         asked = encoder([question.spoken for question in one.asked])
         places = torch.tensor(one.owners, device=encoder.device)
         cosine = by_turn(asked[0] @ pooled.T, places, one.turn_count)
-        late = by_turn(max_similarity(asked[1:], (tokens, words), rarity), places, one.turn_count)
+        late, worst = (
+            by_turn(scores, places, one.turn_count)
+            for scores in max_similarity(asked[1:], (tokens, words), rarity)
+        )
         both = standardize(cosine) + standardize(late)
-        logits = encoder.head[0] + encoder.head[1] * cosine + encoder.head[2] * late
+        logits = answer_logits(encoder.head, cosine, late, worst)
         for question, best_logit in zip(one.asked, logits.amax(1).tolist(), strict=True):
             confidence[bool(question.gold)].append(best_logit)
         for name, scores in (("pooled", cosine), ("tokens", late), ("both", both)):
             for question, row in zip(one.asked, scores, strict=True):
-                if not question.gold:
-                    continue
-                best = set(row.topk(min(10, one.turn_count)).indices.tolist())
-                found.setdefault(name, []).append(len(best & set(question.gold)) / len(set(question.gold)))
-    encoder.train()
+                if question.gold:
+                    best, gold = row.topk(min(10, one.turn_count)).indices.tolist(), set(question.gold)
+                    figures = float(best[0] in gold), len(gold.intersection(best)) / len(gold)
+                    found.setdefault(name, []).append(figures)
     higher = np.array(confidence[True])[:, None] > np.array(confidence[False])[None, :]
-    found["answerable"] = higher.ravel().tolist()
-    return {name: round(100 * float(np.mean(values)), 2) for name, values in found.items()}
+    means = {name: 100 * np.mean(values, axis=0) for name, values in found.items()}
+    figures = [f"{name} {hit:.1f}/{recalled:.1f}" for name, (hit, recalled) in means.items()]
+    return f"{label}: {', '.join(figures)}, answerable {100 * higher.mean():.1f}"
 
 
 def standardize(scores: Tensor) -> Tensor:
@@ -348,7 +394,7 @@ def train(
     encoder: Encoder,
     reference: Encoder,
     data: Sequence[Conversation],
-    held_out: Sequence[Conversation],
+    held_out: Mapping[str, Sequence[Conversation]],
     options: argparse.Namespace,
     report: Callable[[str], None],
 ) -> None:
@@ -367,7 +413,7 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1, (step + 1) / warm_up) * max(0.02, 1 - step / steps)
     )
-    average, averaged = None, 0
+    states: list[dict[str, Tensor]] = []
     started = time.monotonic()
     encoder.train()
     for step, batch in enumerate(batches(data, options.conversations, steps), 1):
@@ -377,23 +423,15 @@ def train(
         nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step > steps * (1 - AVERAGED_SHARE):
-            state = {name: value.detach().clone() for name, value in encoder.state_dict().items()}
-            averaged += 1
-            if average is None:
-                average = state
-            else:
-                for name, value in state.items():
-                    if value.is_floating_point():
-                        average[name] += (value - average[name]) / averaged
+        if step > steps * (1 - AVERAGED_SHARE) and (steps - step) % AVERAGED_EVERY == 0:
+            states.append({name: value.detach().clone() for name, value in encoder.state_dict().items()})
         if step % 10 == 0 or step == 1:
             report(f"step {step}/{steps}: loss {loss.item():.3f}, {time.monotonic() - started:.0f} s")
         if step == steps // 2:
             report(f"half-way: {evaluate(encoder, held_out, rarity)}")
     report(f"last: {evaluate(encoder, held_out, rarity)}")
-    if average is not None:
-        encoder.load_state_dict(average)
-        report(f"averaged: {evaluate(encoder, held_out, rarity)}")
+    encoder.load_state_dict(average(states))
+    report(f"averaged: {evaluate(encoder, held_out, rarity)}")
 
 
 def batches(data: Sequence[Conversation], size: int, count: int) -> Iterator[list[Conversation]]:
@@ -423,31 +461,50 @@ def main() -> None:
     parser.add_argument(
         "--extra", type=Path, action="append", default=[], help="more conversations to train on"
     )
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--conversations", type=int, default=14, help="conversations in a batch")
-    parser.add_argument("--per-conversation", type=int, default=5, help="questions of each")
-    parser.add_argument("--turns", type=int, default=22, help="turns of each, beside those that answer")
-    parser.add_argument("--rate", type=float, default=4e-5)
-    parser.add_argument("--absolute", type=float, default=0.5, help="weight of the logistic head")
-    parser.add_argument("--anchor", type=float, default=0.5, help="pull towards the base model")
+    parser.add_argument("--runs", type=int, default=2, help="how often to train, with other seeds")
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--conversations", type=int, default=40, help="conversations in a batch")
+    parser.add_argument("--per-conversation", type=int, default=8, help="questions of each")
+    parser.add_argument("--unanswerable", type=int, default=4, help="questions without an answer of each")
+    parser.add_argument("--turns", type=int, default=60, help="turns of each, beside those that answer")
+    parser.add_argument("--rate", type=float, default=6e-5)
+    parser.add_argument("--absolute", type=float, default=10.0, help="weight of the logistic head")
+    parser.add_argument("--anchor", type=float, default=0.2, help="pull towards the base model")
     parser.add_argument("--anchored", type=int, default=48, help="texts of a batch that are pulled")
     parser.add_argument("--seed", type=int, default=20110311)
     options = parser.parse_args()
-    torch.manual_seed(options.seed)
-    random.seed(options.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     held_out_ids = set(json.loads((HERE / "held_out.json").read_text()))
-    own = load_conversations(sorted((HERE / "data").glob("dialogues*.jsonl")))
-    data = [one for one in own if one.id not in held_out_ids] + load_conversations(options.extra)
-    data = [one for one in data if one.questions]
-    held_out = [one for one in own if one.id in held_out_ids]
+    data: list[Conversation] = []
+    held_out: dict[str, list[Conversation]] = {}
+    for name in SETS:
+        own = load_conversations([HERE / "data" / f"{name}.jsonl"])
+        data += [one for one in own if one.id not in held_out_ids and one.questions]
+        held_out[name] = [one for one in own if one.id in held_out_ids]
+    data += load_conversations(options.extra)
     projection = np.load(HERE / "projection.npy")
-    encoder, reference = (Encoder(options.base, projection, device) for _ in range(2))
-    reference.eval()
+    reference = Encoder(options.base, projection, device).eval()
     report = lambda line: print(line, flush=True)  # noqa: E731
-    report(f"{len(data)} conversations to train on, {len(held_out)} held out, on {device}")
-    train(encoder, reference, data, held_out, options, report)
+    report(f"{len(data)} conversations to train on, on {device}")
+    states = []
+    for seed in range(options.seed, options.seed + options.runs):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        encoder = Encoder(options.base, projection, device)
+        train(encoder, reference, data, held_out, options, report)
+        states.append(encoder.state_dict())
+    if options.runs > 1:
+        encoder.load_state_dict(average(states))
+        report(f"average of runs: {evaluate(encoder, held_out, inverse_frequencies(encoder, data))}")
     save(encoder, options.out)
+
+
+def average(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of weights that were trained from the same ones."""
+    return {
+        name: torch.stack([state[name] for state in states]).mean(0) if value.is_floating_point() else value
+        for name, value in states[0].items()
+    }
 
 
 if __name__ == "__main__":

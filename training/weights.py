@@ -6,8 +6,8 @@ The weights of the second stage are chosen in folds of whole conversations, and 
 left out; then they are chosen on all and printed in the form in which they stand in `ranking.py`. The loss is
 that of a choice among the best rows of the first stage, with bounds that keep any feature from taking over.
 Each set has a share of the loss, whatever its size, so that no set decides alone. Messages and plain facts
-have weights of their own where there are token vectors. All dialogues are those that the encoder was not
-trained on. Intervals are 95 % bootstrap intervals over questions.
+have weights of their own where there are token vectors. All dialogues and personas are those that the encoder
+was not trained on. Intervals are 95 % bootstrap intervals over questions.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ SHARES = {
     "facts": {
         "facts among 500": 1.0,
         "facts among 5000": 1.0,
+        "personas": 1.0,
         "code": 0.3,
         "facts in de": 0.1,
         "facts in fr": 0.1,
@@ -62,6 +63,7 @@ BOUNDS = {
     "first_person": (0.0, 0.6),
     "speaker": (0.5, 3.0),
     "crowd": (-1.0, -0.1),
+    "elsewhere": (-5.0, -2.0),
     "cosine": (0.0, 12.0),
     "match": (0.0, 12.0),
     "share": (0.0, 9.0),
@@ -113,7 +115,7 @@ def load_sets(locomo: Path | None) -> dict[str, list[Conversation]]:
         own = [one for one in sets.load_dialogues(held_out=True) if one.kind == kind]
         named |= {kind: own, f"joined {kind}": sets.join_conversations(own, size)}
     named |= {f"facts among {count}": sets.load_facts(count) for count in (500, 5_000)}
-    named |= {"code": sets.load_code()}
+    named |= {"personas": sets.load_personas(held_out=True), "code": sets.load_code()}
     return named | {f"facts in {one.kind}": [one] for one in sets.load_languages()}
 
 

@@ -32,10 +32,11 @@ from omoide.core.signal import Signal
 from omoide.core.state import Context
 from omoide.core.thread import Thread
 from omoide.stores.protocols import Store
-from omoide.verbs import erase, forget, recall, remember
+from omoide.verbs import erase, erase_user, forget, pin, recall, remember, unpin
 
 if TYPE_CHECKING:
     from omoide import graph
+    from omoide.documents.writer import add_document
     from omoide.runtime.runtime import Runtime
     from omoide.sessions.session import Session
     from omoide.stores.factory import open_store
@@ -73,18 +74,21 @@ __all__ = [
     "WriteRequest",
     "WriteResult",
     "action",
+    "add_document",
     "blocking",
     "chat",
     "checkpoint",
     "cmd",
     "directives",
     "erase",
+    "erase_user",
     "errors",
     "forget",
     "graph",
     "identity",
     "memory",
     "open_store",
+    "pin",
     "preflight",
     "recall",
     "receive",
@@ -93,6 +97,7 @@ __all__ = [
     "stream",
     "thread",
     "turn",
+    "unpin",
     "write",
 ]
 
@@ -101,6 +106,7 @@ __getattr__, __dir__ = attach(
     __name__,
     submodules=(
         "client",
+        "documents",
         "graph",
         "longterm",
         "projection",
@@ -113,6 +119,7 @@ __getattr__, __dir__ = attach(
         "turns",
     ),
     attributes={
+        "documents.writer": ("add_document",),
         "runtime.runtime": ("Runtime",),
         "sessions.session": ("Session",),
         "stores.factory": ("open_store",),

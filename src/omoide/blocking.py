@@ -19,6 +19,7 @@ from omoide.stores.async_store import AsyncStore
 from omoide.stores.protocols import Store
 
 if TYPE_CHECKING:
+    from omoide.documents.writer import DocumentResult
     from omoide.graph.files import ProgressCallback, StrPath
     from omoide.graph.results import Answer
     from omoide.graph.shacl import ValidationReport
@@ -33,16 +34,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockingGraph",
+    "add_document",
     "chat",
     "erase",
+    "erase_user",
     "forget",
     "open_graph",
+    "pin",
+    "pinned",
     "preflight",
     "recall",
     "reindex",
     "reinstate",
     "remember",
     "turn",
+    "unpin",
     "write",
 ]
 
@@ -71,6 +77,15 @@ class GraphOptions(TypedDict, total=False):
     timeout: float
 
 
+class DocumentOptions(TypedDict, total=False):
+    """Optional arguments of `add_document`."""
+
+    name: str | None
+    format: str | None
+    encoding: str | None
+    tags: Sequence[str]
+
+
 class RelatedOptions(TypedDict, total=False):
     """Optional arguments of `BlockingGraph.related`."""
 
@@ -86,10 +101,16 @@ class ProvenanceOptions(TypedDict, total=False):
 
 
 class FileOptions(TypedDict, total=False):
-    """Optional arguments of `BlockingGraph.export` and `BlockingGraph.load`."""
+    """Optional arguments of `BlockingGraph.export`."""
 
     format: str | None
     progress: ProgressCallback | None
+
+
+class LoadOptions(FileOptions, total=False):
+    """Optional arguments of `BlockingGraph.load`."""
+
+    agent_id: str | None
 
 
 def _inline(name: str) -> Any:
@@ -108,6 +129,12 @@ class _InlineStore:
         self._sync = sync
 
     write = _inline("write")
+    write_many = _inline("write_many")
+    write_with_vector = _inline("write_with_vector")
+    get = _inline("get")
+    query = _inline("query")
+    history = _inline("history")
+    stats = _inline("stats")
     recall = _inline("recall")
     list_entries = _inline("list_entries")
     supersede = _inline("supersede")
@@ -115,6 +142,12 @@ class _InlineStore:
     erase = _inline("erase")
     scrub = _inline("scrub")
     reindex = _inline("reindex")
+    load = _inline("load")
+    save = _inline("save")
+    append = _inline("append")
+    documents = _inline("documents")
+    namespaces = _inline("namespaces")
+    kinds = _inline("kinds")
 
 
 def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -136,8 +169,12 @@ def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 remember = _blocking(verbs.remember)
 recall = _blocking(verbs.recall)
 forget = _blocking(verbs.forget)
+pin = _blocking(verbs.pin)
+unpin = _blocking(verbs.unpin)
+pinned = _blocking(verbs.pinned)
 reinstate = _blocking(verbs.reinstate)
 erase = _blocking(verbs.erase)
+erase_user = _blocking(verbs.erase_user)
 reindex = _blocking(verbs.reindex)
 
 
@@ -178,6 +215,25 @@ def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> Wri
     from omoide.turns import memory as turn_memory
 
     return _run(turn_memory.write, spec, content, **options)
+
+
+def add_document(
+    store: Store, source: StrPath | bytes, scope: Scope, **options: Unpack[DocumentOptions]
+) -> DocumentResult:
+    """Store a document as passages with their places in it, wholly or not at all.
+
+    Args:
+        store: the store.
+        source: a path, or the content as bytes.
+        scope: the owner; it names the agent.
+        options: `name`, `format`, `encoding` and `tags`, as in `omoide.add_document`.
+    """
+    from omoide.documents import formats, writer  # only programs that add documents need them
+
+    tags = options.get("tags", ())
+    reading: dict[str, Any] = {name: value for name, value in options.items() if name != "tags"}
+    document = formats.read_document(source, **reading)
+    return _blocking(writer.store_document)(store, document, scope, tags=tags)
 
 
 def open_graph(store: Store, **options: Unpack[GraphOptions]) -> BlockingGraph:
@@ -258,7 +314,7 @@ class BlockingGraph:
         """Write the memories of a scope to a file and return their number."""
         return _run(self._view.export, target, scope, **options)
 
-    def load(self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[FileOptions]) -> int:
+    def load(self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[LoadOptions]) -> int:
         """Import the memories of a file, all or none, and return the number of new ones."""
         return _run(self._view.load, source, scope, **options)
 

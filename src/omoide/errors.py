@@ -20,6 +20,7 @@ OmoideError
 │   ├── MissingNamespace                  the namespace comes from the context, which lacks it
 │   ├── OverBudget                        an input that does not fit into the context window
 │   ├── InvalidQuery                      SPARQL that is invalid or not allowed
+│   ├── InvalidDocument                   a file that cannot be read as a document
 │   ├── InvalidRDF                        a file that is not valid RDF, or holds invalid memories
 │   ├── Contradiction                     a memory that contradicts others, in strict mode
 │   ├── Incomplete                        a memory that lacks what its type requires, in strict mode
@@ -262,14 +263,17 @@ class MissingNamespace(Invalid):
 class OverBudget(Invalid):
     """The input does not fit into the context window, even with everything optional left out."""
 
-    def __init__(self, needed: int, allowed: int) -> None:
+    def __init__(self, needed: int, allowed: int, *, pinned: int = 0) -> None:
+        parts = "the required parts of the prompt" + (f", {pinned} of them for pins" if pinned else "")
+        unpin = "unpin memories, " if pinned else ""
         super().__init__(
             "input",
-            f"needs {needed} tokens with the required parts of the prompt, and {allowed} are allowed",
-            "shorten it, or raise window.max_tokens",
+            f"needs {needed} tokens with {parts}, and {allowed} are allowed",
+            f"shorten it, {unpin}or raise window.max_tokens; in a session, token_budget as well",
         )
         self.needed = needed
         self.allowed = allowed
+        self.pinned = pinned
 
 
 class InvalidQuery(Invalid):
@@ -277,6 +281,10 @@ class InvalidQuery(Invalid):
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__("query", problem, remedy)
+
+
+class InvalidDocument(Invalid):
+    """A file cannot be read as a document, and nothing of it was stored; `field` is the name of the file."""
 
 
 class InvalidRDF(Invalid):

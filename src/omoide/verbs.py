@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any, TypedDict, Unpack
 
-from omoide import clock
+from omoide import clock, ids
 from omoide.core.entry import (
+    DEFAULT_NAMESPACE,
     Entry,
     EntryOptions,
     Filter,
@@ -22,12 +25,34 @@ from omoide.core.entry import (
     WriteResult,
 )
 from omoide.core.value import check_instance
-from omoide.errors import Invalid
-from omoide.stores.protocols import Store, SupportsErase, SupportsReindex, SupportsSupersede
-from omoide.stores.records import EraseReceipt, ReindexResult
+from omoide.errors import Conflict, Invalid, NotFound
+from omoide.stores.protocols import (
+    Store,
+    SupportsDocuments,
+    SupportsErase,
+    SupportsGet,
+    SupportsReindex,
+    SupportsSupersede,
+)
+from omoide.stores.records import PINS_KIND, Document, EraseReceipt, ReindexResult
 from omoide.stores.reindex import ProgressCallback
 
-__all__ = ["erase", "forget", "recall", "reindex", "reinstate", "remember"]
+__all__ = [
+    "erase",
+    "erase_user",
+    "forget",
+    "pin",
+    "pinned",
+    "recall",
+    "reindex",
+    "reinstate",
+    "remember",
+    "unpin",
+]
+
+MAX_PINS = 50
+_MAX_ATTEMPTS = 20
+"""Attempts to change pins that another writer changes at the same time."""
 
 _WRITE_FIELDS = frozenset({"expected_rev", "idempotency_key", "dedupe", "supersedes"})
 _FILTER_FIELDS = frozenset(Filter.__struct_fields__)
@@ -120,14 +145,181 @@ async def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | 
 
 
 async def erase(
-    store: Store, scope: Scope, *, id: str | None = None, reason: str | None = None
+    store: Store, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
 ) -> EraseReceipt:
     """Erase a memory, or the whole scope if no `id` is given, permanently.
 
-    The receipt lists the copies that could not be reached, such as backups.
+    Several ids are erased all at once or not at all, with one receipt. It lists the copies that could not be
+    reached, such as backups.
     """
     able: SupportsErase = require(store, SupportsErase, "erase")
     return await able.erase(scope, id=id, reason=reason)
+
+
+async def erase_user(
+    store: Store, user_id: str, *, namespace: str = DEFAULT_NAMESPACE, reason: str | None = None
+) -> EraseReceipt:
+    """Erase all that a namespace holds of a user permanently: of every agent, session and project.
+
+    Memories in all their versions go, and with them sessions, transcripts and notes, links, vectors, receipts
+    of idempotency keys and leases. What belongs to other users, or to none, stays as it is.
+
+    Args:
+        store: the store.
+        user_id: the user.
+        namespace: the tenant; users of the same id in other namespaces are others.
+        reason: a text that is stored with the id of each memory.
+
+    Raises:
+        Invalid: the user is missing, or the store cannot erase.
+    """
+    # A scope without a user would be the whole namespace.
+    scope = Scope(namespace=namespace, user_id=ids.check(user_id, "user_id"))
+    return await erase(store, scope, reason=reason)
+
+
+async def pin(store: Store, id: str, scope: Scope) -> Entry:
+    """Pin a memory: it stands in every prompt of its agent, for its user if it has one.
+
+    A turn shows what is pinned in the scope that the policy of the agent reads. Where a newer memory
+    supersedes it, that one is shown. Pinning it again changes nothing.
+
+    Raises:
+        NotFound: the scope has no such memory.
+        Invalid: it is forgotten or expired, or the agent has too many pins for this user.
+    """
+    reader: SupportsGet = require(store, SupportsGet, "pin")
+    entry = await reader.get(id, scope)
+    if id not in await _shown(reader, (id,), scope):
+        raise Invalid("id", f"names {id!r}, which is forgotten or expired", "restore it first")
+
+    async def add(before: tuple[str, ...]) -> tuple[str, ...]:
+        if id in before:
+            return before
+        if len(before) >= MAX_PINS:  # what is erased, forgotten or expired takes no room
+            shown = await _shown(reader, before, Scope(namespace=entry.namespace))
+            before = tuple(one for one in before if one in shown)
+        return (*before, id)
+
+    await _change_pins(store, entry, add)
+    return entry
+
+
+async def unpin(store: Store, id: str, scope: Scope) -> Entry:
+    """Unpin a memory; it stays stored, and one that is not pinned stays as it is.
+
+    The id may be that of the memory that was pinned, or of the newer one that is shown in its place.
+    """
+    reader: SupportsGet = require(store, SupportsGet, "unpin")
+    entry = await reader.get(id, scope)
+
+    async def remove(before: tuple[str, ...]) -> tuple[str, ...]:
+        shown = await _shown(reader, (id, *before), Scope(namespace=entry.namespace))
+        newest = shown[id].id if id in shown else id
+        return tuple(one for one in before if one != id and (one not in shown or shown[one].id != newest))
+
+    await _change_pins(store, entry, remove)
+    return entry
+
+
+async def pinned(store: Store, scope: Scope) -> list[Entry]:
+    """Return the pinned memories of a scope: of each agent and user the first pinned first.
+
+    A scope that names no agent or no user has those of all. A store without documents has none.
+    """
+    check_instance(scope, "scope", kind=Scope)
+    return await _find_pinned(store, scope, await _list_pins(store, scope))
+
+
+async def shown_pins(store: Store, scope: Scope, agent_id: str) -> list[Entry]:
+    """Return the pinned memories that a prompt of an agent shows, its own before those of other agents.
+
+    They are those of exactly the user of the scope, or of no user where it names none.
+    """
+    if not isinstance(store, SupportsDocuments):
+        return []
+    if scope.agent_id is None:
+        found = [one for one in await _list_pins(store, scope) if one.user_id == scope.user_id]
+        found.sort(key=lambda document: document.agent_id != agent_id)
+    else:
+        document = await store.load(PINS_KIND, _pins_id(scope), Scope(namespace=scope.namespace))
+        found = [] if document is None else [document]
+    return await _find_pinned(store, scope, found)
+
+
+async def _list_pins(store: Store, scope: Scope) -> list[Document]:
+    """Return the documents with the pins of the agents and users in a scope."""
+    if not isinstance(store, SupportsDocuments):
+        return []
+    owners = Scope(namespace=scope.namespace, user_id=scope.user_id, agent_id=scope.agent_id)
+    found: list[Document] = []
+    while page := await store.documents(PINS_KIND, owners, after=found[-1].id if found else None):
+        found += page
+    return found
+
+
+async def _find_pinned(store: Store, scope: Scope, documents: Sequence[Document]) -> list[Entry]:
+    if not isinstance(store, SupportsGet):
+        return []
+    ids = [id for document in documents for id in document.body]
+    shown = await _shown(store, ids, scope)
+    return [*{entry.id: entry for entry in shown.values()}.values()]
+
+
+async def _shown(store: SupportsGet, ids: Sequence[str], scope: Scope) -> dict[str, Entry]:
+    """Return what is shown of pinned memories: each in its newest form, if that is live and in the scope."""
+    shown: dict[str, Entry] = {}
+    for id in ids:
+        with suppress(NotFound):  # it was erased, or is not in this scope
+            entry = await _newest(store, id, scope)
+            if entry.is_live(clock.now()):
+                shown[id] = entry
+    return shown
+
+
+async def _newest(store: SupportsGet, id: str, scope: Scope) -> Entry:
+    """Return a memory, or the one that superseded it."""
+    entry, seen = await store.get(id, scope), {id}
+    while entry.superseded_by is not None and entry.superseded_by not in seen:
+        seen.add(entry.superseded_by)
+        entry = await store.get(entry.superseded_by, scope)
+    return entry
+
+
+async def _change_pins(
+    store: Store, entry: Entry, change: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]]
+) -> None:
+    documents: SupportsDocuments = require(store, SupportsDocuments, "pin")
+    id, scope = _pins_id(entry.scope), Scope(namespace=entry.namespace)
+    for attempt in range(_MAX_ATTEMPTS):
+        document = await documents.load(PINS_KIND, id, scope)
+        before: tuple[str, ...] = () if document is None else tuple(document.body)
+        after = await change(before)
+        if after == before:
+            return
+        if len(after) > MAX_PINS:
+            raise Invalid(
+                "id", f"would be pin {len(after)} of agent {entry.agent_id!r}", "unpin another first"
+            )
+        new = Document(
+            kind=PINS_KIND,
+            id=id,
+            namespace=entry.namespace,
+            user_id=entry.user_id,
+            agent_id=entry.agent_id,
+            body=after,
+        )
+        try:
+            await documents.save(new, expected_rev=0 if document is None else document.rev)
+        except Conflict:
+            if attempt + 1 == _MAX_ATTEMPTS:
+                raise
+            continue
+        return
+
+
+def _pins_id(owner: Scope) -> str:
+    return sha256(f"{owner.agent_id}\0{owner.user_id or ''}".encode()).hexdigest()[:32]
 
 
 async def reindex(

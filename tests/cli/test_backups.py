@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from tests.support.store_process import start
 
-from omoide.stores import open_store
-from omoide.stores.sqlite.store import SQLiteStore
+from omoide.stores import Document, open_store
+from omoide.stores.sqlite.store import SQLiteStore, abandoned_copies
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -58,12 +59,69 @@ def test_a_backup_never_goes_where_the_store_is(omoide: Run, home: Path) -> None
         assert held.sync.check() == []
 
 
+def test_a_store_that_is_named_like_an_abandoned_copy_is_kept(omoide: Run, home: Path) -> None:
+    """Neither a backup nor a repair takes the store for one."""
+    store = ("--store", "b.db.01234567.part")
+    omoide("remember", "One.", "--id", "m1", *store)
+    omoide("backup", "b.db", *store)
+    assert "killed backup" not in omoide("doctor", "--repair", *store).stdout
+    omoide("show", "m1", *store)
+
+
 @pytest.mark.parametrize("name", ["b.db.new", "b.db.new.part"])
 def test_a_store_that_is_named_like_an_unfinished_backup_is_safe(name: str, omoide: Run, home: Path) -> None:
     """What a backup removes on its way is never the store."""
     omoide("remember", "One.", "--id", "m1", "--store", name)
     assert "belongs to the store itself" in omoide("backup", "b.db", "--store", name, code=2).stderr
     omoide("show", "m1", "--store", name)
+
+
+def kill_backup(store: Path, target: Path) -> Path:
+    """What a backup leaves that is killed half way; while it lives, others leave its copy alone."""
+    before = {*target.parent.glob("*.part")}
+    process = start("back_up", store, target)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"True\n"
+    (part,) = {*target.parent.glob("*.part")} - before
+    assert abandoned_copies(store) == []
+    process.kill()
+    process.communicate()
+    assert abandoned_copies(store) == [part]
+    return part
+
+
+@pytest.mark.parametrize("name", ["copy.db", "[c]*.db"])
+def test_what_a_killed_backup_left_is_removed_by_the_next(
+    name: str, omoide: Run, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named; other files of such a name, and a copy that is being written, stay."""
+    with open_store(f"sqlite:///{home}/memory.db", embedder="none") as store:
+        store.sync.save(Document(kind="large", id="d", body="x" * 9_000_000))
+    others = [home / f"{name}.12345678.part", home / f"{name}.01234567.part.txt", home / "x.01234567.part"]
+    for other in others:
+        other.write_text("Something else.")
+    part = kill_backup(home / "memory.db", home / name)
+    assert part.exists()
+    omoide("backup", name, "--store", "memory.db")
+    assert not part.exists()
+    assert f"removed {part.name}, which a killed backup left" in caplog.text
+    assert all(other.exists() for other in others)
+
+
+def test_doctor_names_what_a_killed_backup_left(omoide: Run, answer: Answer, home: Path) -> None:
+    """It is a note, and a repair removes it."""
+    with open_store(f"sqlite:///{home}/memory.db", embedder="none") as store:
+        store.sync.save(Document(kind="large", id="d", body="x" * 9_000_000))
+    part = kill_backup(home / "memory.db", home / "copy.db")
+    note = {
+        "name": "backup",
+        "state": "note",
+        "detail": f"a killed backup left {part}; omoide doctor --repair removes it",
+    }
+    assert note in answer("doctor", "--store", "memory.db")["checks"]
+    repaired = answer("doctor", "--repair", "--store", "memory.db")["checks"]
+    assert {**note, "state": "ok", "detail": f"removed {part}, which a killed backup left"} in repaired
+    assert [file.name for file in home.iterdir()] == ["memory.db"]
 
 
 @pytest.mark.usefixtures("three")
@@ -142,7 +200,10 @@ def test_what_is_no_backup_is_refused(omoide: Run, answer: Answer, home: Path) -
     assert missing.stderr == (
         "omoide: backup 'absent.db' does not exist; name a file that `omoide backup` wrote\n"
     )
-    omoide("restore-backup", "notes.txt", "--yes", code=4)
+    assert omoide("restore-backup", "notes.txt", "--yes", code=4).stderr == (
+        "omoide: store 'notes.txt' is no backup, or a damaged one (file is not a database); "
+        "name a file that backup() wrote\n"
+    )
     omoide("backup", "monday.db")
     omoide("restore-backup", "monday.db", "--yes", "--store", "memory://", code=2)
     assert len(answer("list")["entries"]) == 3

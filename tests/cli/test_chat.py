@@ -99,6 +99,15 @@ def test_what_is_said_is_remembered_unless_told_otherwise(omoide: Run, answer: A
     assert contents(answer) == ["User: One.\nAssistant: [script] I remember nothing about that."]
 
 
+def test_memory_may_be_that_of_the_user_with_all_agents(omoide: Run) -> None:
+    """With --scope user another agent knows what was said, and another user or none does not."""
+    ann = ("--scope", "user", "--user", "ann")
+    omoide("chat", "My cat is called Miso.", *ann)
+    assert "Miso" in omoide("chat", "what is my cat called?", *ann, "--agent", "other").stdout
+    assert "Miso" not in omoide("chat", "what is my cat called?", "--scope", "user", "--user", "ben").stdout
+    assert "pass user_id=" in omoide("chat", "what is it?", "--scope", "user", code=2).stderr
+
+
 def test_memory_of_a_session_stays_in_it(omoide: Run) -> None:
     """With --scope session another session does not know what was said."""
     omoide("chat", "My cat is called Miso.", "--scope", "session", "--session", "s1")
@@ -403,3 +412,17 @@ def test_a_transcript_shows_who_said_what(omoide: Run) -> None:
     assert shown.stdout == "user> One.\nassistant> [script] I remember nothing about that.\n"
     assert shown.stderr.startswith("finished, 20")
     assert "session 'nobody' does not exist" in omoide("sessions", "show", "nobody", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "kept"),
+    [
+        ("messages", ["The sea is calm.", "[script] I remember nothing about that."]),
+        ("user", ["The sea is calm."]),
+    ],
+)
+def test_what_is_captured_can_be_chosen(omoide: Callable[..., Result], option: str, kept: list[str]) -> None:
+    """`--capture` says which parts of a turn become memories."""
+    omoide("chat", "The sea is calm.", "--capture", option)
+    entries = json.loads(omoide("list", "--json").stdout)["entries"]
+    assert sorted(entry["content"] for entry in entries) == sorted(kept)

@@ -50,7 +50,8 @@ def test_everything_is_at_the_other_place(omoide: Run, answer: Answer) -> None:
 def test_stores_and_namespaces_can_be_named(omoide: Run, answer: Answer, monkeypatch: Any) -> None:
     """By options, by the variable, as paths or URLs; tokens only when they are asked for."""
     assert answer("copy", "--to", "team.db", "--namespace", "team")["namespaces"] == ["team"]
-    assert omoide("list", "--store", "team.db", code=1).stderr == "Nothing found.\n"
+    told = "Nothing found.\nnothing in namespace default; others: --namespace team\n"
+    assert omoide("list", "--store", "team.db", code=1).stderr == told
     both = ("--namespace", "team", "--namespace", "default")
     assert answer("copy", "--from", "team.db", "--to", "memory://", *both)["memories"] == 1
     with monkeypatch.context() as patched:

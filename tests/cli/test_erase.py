@@ -1,14 +1,18 @@
 """The `erase` and `scrub` commands."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from click.testing import Result
 
-from omoide import blocking
-from omoide.errors import Busy, NotFound
+from omoide import AgentSpec, Session, open_store
+from omoide.cli import shell
+from omoide.errors import Busy
+from omoide.stores.sql import writes
 
 Run = Callable[..., Result]
 Answer = Callable[..., Any]
@@ -63,11 +67,14 @@ def test_an_id_that_is_given_twice_is_erased_once(omoide: Run, answer: Answer) -
 
 
 @pytest.mark.usefixtures("three")
-def test_several_ids_are_told_one_by_one(omoide: Run) -> None:
-    """Each id that went has a line of its own, with its versions."""
+def test_several_ids_are_erased_at_once(omoide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one receipt, and the file is rewritten once."""
+    rewrites: list[object] = []
+    monkeypatch.setattr("omoide.stores.sqlite.store.rewrite", rewrites.append)
     omoide("remember", "Memory number one.", "--id", "m1")
     erased = omoide("erase", "m1", "m3", "--yes")
-    assert erased.stdout.splitlines() == ["m1  erased, in 2 versions", "m3  erased, in 1 version"]
+    assert erased.stdout == "m1, m3  erased, in 3 versions\n"
+    assert len(rewrites) == 1
     assert erased.stderr.count("not reached: backups made before") == 1
 
 
@@ -79,26 +86,22 @@ def test_one_unknown_id_among_several_changes_nothing(omoide: Run, answer: Answe
 
 
 @pytest.mark.usefixtures("three")
-@pytest.mark.parametrize(
-    ("failure", "code"),
-    [(NotFound("entry", "m2", "look elsewhere"), 1), (Busy("x.db", "is busy", "try again"), 4)],
-    ids=["gone", "busy"],
-)
-def test_a_failure_half_way_tells_what_went(
-    failure: Exception, code: int, omoide: Run, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_half_way_erases_nothing(
+    omoide: Run, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was erased before a failure is shown, so is what was not, and the code is that of the failure."""
-    erase = blocking.erase
+    """Several ids go together: if one cannot be erased, all stay, and the line is that of the failure."""
+    erase_one = writes._erase_one
+    calls = iter(range(3))
 
-    def failing(*given: Any, id: str, **more: Any) -> Any:
-        if id == "m2":
-            raise failure
-        return erase(*given, id=id, **more)
+    def fail_second(*given: Any) -> Any:
+        if next(calls) == 1:
+            raise Busy("x.db", "is busy", "try again")
+        return erase_one(*given)
 
-    monkeypatch.setattr(blocking, "erase", failing)
-    ended = omoide("erase", "m1", "m2", "m3", "--yes", code=code)
-    assert ended.stdout == "m1  erased, in 1 version\n"
-    assert ended.stderr.splitlines()[-2:] == ["not erased: m2, m3", f"omoide: {failure}"]
+    monkeypatch.setattr(writes, "_erase_one", fail_second)
+    failed = omoide("erase", "m1", "m2", "m3", "--yes", code=4)
+    assert (failed.stdout, failed.stderr) == ("", "omoide: store 'x.db' is busy; try again\n")
+    assert len(answer("list")["entries"]) == 3
 
 
 def test_everything_means_everything_of_this_project(
@@ -148,3 +151,62 @@ def test_what_erasing_left_can_be_scrubbed(
     assert kept.stdout == ""
     assert "not reached: the file and its write-ahead log, which another connection reads" in kept.stderr
     assert len(answer("list")["entries"]) == 3
+
+
+@pytest.fixture
+def users(omoide: Run, home: Path) -> None:
+    """Memories and a session of two users with two agents, and what belongs to none."""
+    for user in ("ann", "ben"):
+        omoide("remember", f"{user} likes tea.", "--user", user, "--id", f"{user}-1")
+        omoide("remember", f"{user} pays.", "--user", user, "--id", f"{user}-2", "--agent", "sales")
+        omoide("remember", f"{user} is away.", "--user", user, "--id", f"{user}-3", "--project", "shop")
+    omoide("remember", "The shop opens at nine.", "--id", "shared")
+
+    async def talk() -> None:
+        url = shell.resolve_settings({}, os.environ, home).store.value or ""
+        async with open_store(url, embedder="none") as store:
+            for user in ("ann", "ben"):
+                spec = AgentSpec(id="support")
+                session = Session.open(spec, f"s-{user}", store=store, user_id=user, model=lambda *_: "Yes.")
+                async with session:
+                    await session.chat(f"I am {user}.")
+
+    anyio.run(talk)
+
+
+@pytest.mark.usefixtures("users")
+def test_a_user_is_erased_with_all_that_is_theirs(omoide: Run, answer: Answer) -> None:
+    """Of every agent, project and session, with one receipt; others keep theirs."""
+    dry = answer("erase", "--user", "ann", "--dry-run")
+    assert sorted(entry["id"] for entry in dry["entries"]) == ["ann-1", "ann-2", "ann-3"]
+    assert dry["documents"] >= 2
+    asked = omoide("erase", "--user", "ann", input="n\n", code=1).stderr.splitlines()
+    found = f"3 memories and {dry['documents']} documents of namespace default, user ann"
+    assert asked[0] == f"{found}:"
+    done = answer("erase", "--user", "ann", "--yes", "--reason", "account closed")
+    (receipt,) = done["receipts"]
+    assert sorted(receipt["ids"]) == ["ann-1", "ann-2", "ann-3"]
+    assert (receipt["documents"], receipt["reason"]) == (dry["documents"], "account closed")
+    left = answer("list", "--agent", "", "--project", "")["entries"]
+    assert sorted(entry["id"] for entry in left) == ["ben-1", "ben-2", "ben-3", "shared"]
+    assert [one["session_id"] for one in answer("sessions", "--agent", "")["sessions"]] == ["s-ben"]
+    again = omoide("erase", "--user", "ann", "--yes")
+    assert again.stdout == "0 memories of namespace default, user ann erased, in 0 versions\n"
+
+
+@pytest.mark.usefixtures("users")
+def test_a_user_from_the_environment_is_not_erased_by_accident(
+    omoide: Run, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option names the user; a part of what is theirs takes `--all`."""
+    monkeypatch.setenv("OMOIDE_USER", "ann")
+    omoide("erase", "--yes", code=2)
+    monkeypatch.delenv("OMOIDE_USER")
+    refused = omoide("erase", "--user", "ann", "--agent", "sales", "--yes", code=2).stderr
+    assert "add --all to erase this part of what is theirs" in refused
+    omoide("erase", "--user", "", "--yes", code=2)
+    part = answer("erase", "--user", "ann", "--agent", "sales", "--all", "--yes")["receipts"]
+    assert [receipt["ids"] for receipt in part] == [["ann-2"]]
+    one = answer("erase", "ann-1", "--user", "ann", "--yes")["receipts"]
+    assert [receipt["ids"] for receipt in one] == [["ann-1"]]
+    omoide("erase", "ben-1", "--user", "ann", "--yes", code=1)

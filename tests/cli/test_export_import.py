@@ -54,8 +54,8 @@ def test_the_format_can_be_named(omoide: Run, answer: Answer) -> None:
 def test_only_what_is_meant_is_written(omoide: Run, answer: Answer) -> None:
     """An export holds the memories of the scope and no others."""
     omoide("remember", "Of another.", "--agent", "other", "--id", "o1")
-    assert answer("export", "own.nq") == {"path": "own.nq", "memories": 4}
-    assert answer("export", "all.nq", "--agent", "")["memories"] == 5
+    assert answer("export", "own.nq", "--agent", "default") == {"path": "own.nq", "memories": 4}
+    assert answer("export", "all.nq")["memories"] == 5
     assert "o1" not in Path("own.nq").read_text()
 
 
@@ -82,7 +82,10 @@ def test_an_import_takes_all_or_nothing(omoide: Run, answer: Answer) -> None:
     other = ("--store", "other.db")
     omoide("remember", "Here already.", "--id", "h1", *other)
     before = list_memories(answer, "--agent", "", *other)
-    assert "'o1' lies outside the scope" in omoide("import", "all.nq", *other, code=2).stderr
+    assert (
+        "'o1' lies outside the scope"
+        in omoide("import", "all.nq", "--agent", "default", *other, code=2).stderr
+    )
     broken = Path("all.nq").read_text() + "nonsense\n"
     Path("broken.nq").write_text(broken)
     refused = omoide("import", "broken.nq", "--agent", "default", *other, code=2)
@@ -183,3 +186,26 @@ def test_a_file_that_is_no_chat_has_no_thread(omoide: Run) -> None:
     assert refused.startswith("omoide: talk.jsonl line 1: role is an unknown field; ")
     assert "cannot be derived from 'x.json'" in omoide("export", "x.json", code=2).stderr
     omoide("list", code=1)
+
+
+@pytest.mark.usefixtures("three")
+def test_memories_of_no_user_can_be_given_to_one(omoide: Run, answer: Answer) -> None:
+    """Lines that name no user become those of the user; RDF says that there is none, and is refused."""
+    omoide("export", "all.jsonl")
+    target = ("--store", "users.db")
+    assert answer("import", "all.jsonl", *target, "--user", "ann")["new"] == 3
+    assert [entry["user_id"] for entry in list_memories(answer, *target)] == ["ann"] * 3
+    omoide("export", "all.ttl")
+    assert "outside the scope" in omoide("import", "all.ttl", *target, "--user", "ann", code=2).stderr
+
+
+@pytest.mark.parametrize("ending", ["ttl", "jsonl"])
+def test_memories_of_a_user_stay_with_the_user(ending: str, omoide: Run, answer: Answer) -> None:
+    """A file of one user holds nothing of others, and is refused to another."""
+    for user in ("ann", "ben"):
+        omoide("remember", f"Of {user}.", "--user", user, "--id", user)
+    file = f"mine.{ending}"
+    assert omoide("export", file, "--user", "ben").stdout == f"{file}  1 memory\n"
+    assert "outside the scope" in omoide("import", file, "--store", "2.db", "--user", "ann", code=2).stderr
+    assert answer("import", file, "--store", "2.db")["new"] == 1
+    assert list_memories(answer, "--store", "2.db") == list_memories(answer, "--user", "ben")

@@ -98,14 +98,15 @@ def test_a_mistyped_command_is_guessed(mistyped: str, meant: str, omoide: Run) -
 def test_nothing_found_says_where_nobody_looked(
     arguments: list[str], omoide: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a repository a person learns that only its memories were meant; who named a project knows."""
+    """In a repository, and with a project, a person learns what others have, and the option that shows it."""
     (home / "repo" / ".git").mkdir(parents=True)
     omoide("remember", "Alex drinks tea.", "--agent", "a1")
     monkeypatch.chdir(home / "repo")
-    hint = f"Looked in project {home / 'repo'} only; --project '' looks everywhere.\n"
+    hint = f"nothing of project {home / 'repo'}; 1 of others: --project ''\n"
     assert omoide(*arguments, code=1).stderr == f"Nothing found.\n{hint}"
-    assert omoide(*arguments, "--project", "p1", code=1).stderr == "Nothing found.\n"
-    assert hint not in omoide(*arguments, "--json", code=1).stderr
+    hint = "nothing of project p1; 1 of others: --project ''\n"
+    assert omoide(*arguments, "--project", "p1", code=1).stderr == f"Nothing found.\n{hint}"
+    assert omoide(*arguments, "--json", code=1).stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,16 @@ def test_a_store_can_be_given_vectors(omoide: Run, answer: Answer) -> None:
 
 
 @pytest.mark.usefixtures("three")
+def test_reindexing_without_an_embedder_says_so(omoide: Run, answer: Answer) -> None:
+    """Only terms are computed; where the setting comes from, and what computes vectors, is told."""
+    told = "the embedder is 'none' [--embedder]; `omoide reindex --embedder local` computes them."
+    assert told in omoide("reindex", "--embedder", "none").stderr
+    assert "[OMOIDE_EMBEDDER]" in omoide("reindex").stderr
+    assert "No vectors" not in omoide("reindex", "--embedder", "local").stderr
+    assert answer("reindex", "--embedder", "none")["embedded"] == 0
+
+
+@pytest.mark.usefixtures("three")
 @pytest.mark.parametrize("removed", ["minilm", "static"])
 @pytest.mark.parametrize("command", [["list"], ["recall", "what?"], ["reindex"]], ids=lambda parts: parts[0])
 def test_embedders_of_earlier_versions_are_refused_by_every_command(
@@ -117,7 +127,7 @@ def test_doctor_finds_another_embedder(answer: Answer, omoide: Run, home: Path) 
     checks = {check["name"]: check for check in answer("doctor", "--embedder", "local", code=1)["checks"]}
     assert checks["embedder"]["state"] == "problem"
     assert (
-        "vectors of hash-8, not of omoide-encoder-1; omoide reindex --store" in checks["embedder"]["detail"]
+        "vectors of hash-8, not of omoide-encoder-2; omoide reindex --store" in checks["embedder"]["detail"]
     )
     recalled = answer("recall", "number two", "--embedder", "auto")
     assert "omoide reindex --store" in recalled["notices"][0]
@@ -182,10 +192,27 @@ def test_a_damaged_memory_is_set_aside(answer: Answer, omoide: Run, home: Path) 
     assert "a" in omoide("show", "a", "--store", "m.db", code=4).stderr
     told = answer("doctor", "--store", "m.db", code=1)
     assert any("doctor --repair" in check["detail"] for check in told["checks"])
-    told = answer("doctor", "--repair", "--store", "m.db")
+    told = answer("doctor", "--repair", "--store", "m.db", code=1)
     states = {check["name"]: check for check in told["checks"]}
+    assert states["repair"]["state"] == "problem"
     assert "1 rows of entries set aside" in states["repair"]["detail"]
     assert states["set aside"]["detail"].startswith(str(home / "m.db.damaged"))
+    assert answer("doctor", "--store", "m.db")["ok"]
+    assert answer("doctor", "--repair", "--store", "m.db")["ok"]
+
+
+def test_a_repair_that_loses_rows_ends_with_code_1(answer: Answer, omoide: Run, home: Path) -> None:
+    """A page that cannot be read takes its memories along, and a script learns it from the code."""
+    for number in range(30):
+        omoide("remember", f"Memory number {number}. {'x' * 900}", "--store", "m.db", "--id", f"m{number}")
+    data = bytearray((home / "m.db").read_bytes())
+    page = data.index(b"Memory number 17.") // 4_096 * 4_096
+    data[page : page + 4_096] = bytes(4_096)
+    (home / "m.db").write_bytes(data)
+    told = answer("doctor", "--repair", "--store", "m.db", code=1)
+    repair = next(check for check in told["checks"] if check["name"] == "repair")
+    assert (told["ok"], repair["state"]) == (False, "problem")
+    assert "rows of entries lost" in repair["detail"]
     assert answer("doctor", "--store", "m.db")["ok"]
 
 
@@ -236,7 +263,7 @@ def test_a_store_on_redis_is_repaired(answer: Answer, omoide: Run, home: Path) -
     told = answer("doctor", "--store", address, code=1)
     assert any("doctor --repair" in check["detail"] for check in told["checks"])
     assert "--set-aside" in omoide("doctor", "--repair", "--store", address, code=2).stderr
-    told = answer("doctor", "--repair", "--set-aside", str(home / "damaged"), "--store", address)
+    told = answer("doctor", "--repair", "--set-aside", str(home / "damaged"), "--store", address, code=1)
     states = {check["name"]: check for check in told["checks"]}
     assert "1 rows of entries set aside" in states["repair"]["detail"]
     assert states["set aside"]["detail"].startswith(str(home / "damaged"))

@@ -171,7 +171,8 @@ def test_recall_that_finds_nothing_ends_with_code_1(omoide: Run, answer: Answer)
     """A script can tell from the code that nothing was found; people are told on standard error."""
     omoide("remember", "Something.", "--session", "s1")
     nothing = omoide("recall", "anything", "--session", "s2", code=1)
-    assert (nothing.stdout, nothing.stderr) == ("", "Nothing found.\n")
+    told = "Nothing found.\nnothing of session s2; 1 of others: --session ''\n"
+    assert (nothing.stdout, nothing.stderr) == ("", told)
     assert answer("recall", "anything", "--session", "s2", code=1)["hits"] == []
 
 
@@ -213,7 +214,7 @@ def test_options_may_stand_before_the_command(omoide: Run, answer: Answer, home:
 HUGE = "9" * 20
 WRONG = [
     (["remember", ""], "invalid memory entry: content is empty"),
-    (["remember", "x", "--type", "gossip"], "'gossip' is not one of"),
+    (["remember", "x", "--type", "gossip"], "--type is 'gossip'; use one of fact"),
     (["remember", "x", "--confidence", "2"], "confidence is 2.0; pass a number from 0 to 1"),
     (["remember", "x", "--confidence", "high"], "'high' is not a valid float"),
     (["remember", "x", "--expires", "soon"], "--expires is 'soon'"),
@@ -258,7 +259,9 @@ def test_an_unknown_id_ends_with_code_1(verb: str, omoide: Run) -> None:
     """An id that is not there is an error of its own, which says where to look."""
     omoide("remember", "Something.")
     missing = omoide(verb, "mem_absent", code=1)
-    assert missing.stderr.startswith("omoide: entry 'mem_absent' does not exist; check the id and the scope")
+    assert missing.stderr.startswith(
+        "omoide: entry 'mem_absent' does not exist; check the id, and the scope that was searched: namespace "
+    )
 
 
 @pytest.mark.parametrize(
@@ -331,3 +334,13 @@ def test_control_characters_are_written_out(omoide: Run) -> None:
         shown = omoide(*arguments).stdout
         assert "\x1b" not in shown
         assert "\\x1b[31m" in shown
+
+
+def test_everyday_words_are_types(omoide: Run, answer: Any) -> None:
+    """They are stored as the type that they stand for; an unknown one is answered with the known ones."""
+    omoide("remember", "Alex prefers tea.", "--type", "preference")
+    assert [entry["type"] for entry in answer("list", "--type", "profile")["entries"]] == ["fact"]
+    assert answer("recall", "tea", "--type", "habit")["hits"][0]["entry"]["type"] == "fact"
+    for command in (("remember", "x"), ("list",), ("prune",)):
+        refused = omoide(*command, "--type", "rumour", code=2)
+        assert "--type is 'rumour'; use one of fact, assumption" in refused.stderr

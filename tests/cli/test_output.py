@@ -147,8 +147,8 @@ def hit(relevance: float | None = None, newer: str | None = None, *parts: str) -
 
 def test_a_hit_is_described_with_its_relevance_and_the_newer_memory() -> None:
     """Where neither is known, neither is said."""
-    assert shell.describe_hit(hit(0.456, "mem_2")) == "m1, 1970-01-01, relevance 0.46, newer: mem_2"
-    assert shell.describe_hit(hit()) == "m1, 1970-01-01"
+    assert shell.describe_hit(hit(0.456, "mem_2")) == "m1, 1970-01-01, agent a, relevance 0.46, newer: mem_2"
+    assert shell.describe_hit(hit()) == "m1, 1970-01-01, agent a"
 
 
 def test_reasons_are_said_once_and_in_order() -> None:

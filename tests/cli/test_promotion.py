@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from click.testing import Result
+from tests.support.http_model import serve_model
 
 from omoide.errors import StoreFailed
 from omoide.promotion import promoter
@@ -151,6 +153,17 @@ def test_a_session_that_is_not_there_is_named(command: str, omoide: Run) -> None
     omoide(command, "s1", "--namespace", "elsewhere", code=1)
 
 
+@pytest.mark.parametrize("command", [["promote"], ["undo-promotion"], ["context"], ["sessions", "show"]])
+def test_a_session_of_somebody_else_is_not_there(command: list[str], omoide: Run) -> None:
+    """A user or an agent that is named has to be that of the session; who names none sees all."""
+    omoide("chat", "My cat is called Miso.", "--session", "s1", "--user", "ann", "--agent", "vet")
+    for option, other in (("--user", "ben"), ("--agent", "sales")):
+        assert "'s1' does not exist" in omoide(*command, "s1", option, other, code=1).stderr
+    nothing_to_undo = 1 if command == ["undo-promotion"] else 0
+    for own in ([], ["--user", "ann"], ["--agent", "vet"]):
+        assert "'s1'" not in omoide(*command, "s1", *own, code=nothing_to_undo).stderr
+
+
 @pytest.mark.usefixtures("learnt")
 def test_a_threshold_lies_between_zero_and_one(omoide: Run) -> None:
     """Any other number is refused."""
@@ -165,3 +178,45 @@ def test_showing_first_can_be_asked_for(omoide: Run, answer: Answer) -> None:
     refused = omoide("promote", "s1", "--dry-run", "--apply", code=2).stderr
     assert refused == "omoide: --apply comes with --dry-run; choose one of them\n"
     assert answer("promote", "s1")["run"] is None
+
+
+def test_a_model_is_asked_for_memories_if_that_is_said(omoide: Run, answer: Answer) -> None:
+    """With `--extract`, in a dry run as well, and what it cost is told; without it no model is called."""
+    quoted = [{"message": 0, "quote": "I moved to Paris"}]
+    memory = {
+        "content": "The user lives in Paris.",
+        "type": "fact",
+        "confidence": 0.9,
+        "evidence": quoted,
+        "rationale": None,
+        "relation": "adds",
+        "target": None,
+    }
+    found = json.dumps({"memories": [memory]})
+    with serve_model("Noted.", found, found) as site:
+        model = ("--model", "openai-chat:local", "--base-url", site.url)
+        omoide("chat", "I moved to Paris.", *model, "--session", "s1")
+        assert "Paris" not in omoide("promote", "s1").stdout
+        shown = omoide("promote", "s1", "--extract")
+        assert "The user lives in Paris." in shown.stdout
+        assert "1 found in 2 messages; 11 tokens in, 7 out." in shown.stderr
+        done = answer("promote", "s1", "--extract", "--apply")
+        assert done["extraction"] == {
+            "messages": 2,
+            "memories": 1,
+            "requests": 1,
+            "input_tokens": 11,
+            "output_tokens": 7,
+            "end": 2,
+            "problem": None,
+        }
+        assert len(site.requests) == 3
+    assert [entry["content"] for entry in answer("list", "--type", "fact")["entries"]] == [
+        "The user lives in Paris."
+    ]
+
+
+@pytest.mark.usefixtures("learnt")
+def test_an_agent_without_a_model_extracts_nothing(omoide: Run) -> None:
+    """The error says so before anything is promoted."""
+    assert "needs a model" in omoide("promote", "s1", "--extract", "--apply", code=2).stderr

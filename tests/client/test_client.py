@@ -26,8 +26,19 @@ def test_a_memory_is_kept_found_forgotten_and_brought_back(client: Client) -> No
     assert client.recall("which colour has the door?", ADA, tags=["door"]).hits == ()
     assert client.recall("door", ADA, filter=Filter(tags=["door"], include_superseded=True)).entries != ()
     assert client.reinstate("door", ADA).superseded_by is None
+    client.pin("door", ADA)
+    assert [entry.id for entry in client.pinned(ADA)] == ["door"]
+    client.unpin("door", ADA)
+    assert client.pinned(ADA) == ()
     assert [version.rev for version in client.history("door", ADA)] == [1, 2, 3]
     assert client.erase(ADA, id="door").ids == ("door",)
+
+
+def test_several_memories_are_erased_at_once(client: Client) -> None:
+    """A list of ids is one request with one receipt."""
+    for id in ("red", "old"):
+        client.remember(f"The {id} door.", ADA, id=id)
+    assert client.erase(ADA, id=("old", "red")).ids == ("old", "red")
 
 
 def test_what_is_not_relevant_is_withheld(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,3 +40,18 @@ def test_a_user_sees_no_other(client: Client) -> None:
     assert [entry.id for entry in client.recall("who likes tea?", Scope(user_id="bob")).entries] == ["b"]
     assert client.erase(Scope(user_id="bob")).ids == ("b",)
     assert [entry.id for entry in client.page(ANN).entries] == ["a"]
+
+
+def test_a_user_is_erased_through_the_service(client: Client) -> None:
+    """Of every agent, with one receipt; an id that names nobody is refused before anything is sent."""
+    for agent in ("ada", "eve"):
+        for user in ("ann", "bob"):
+            owner = Scope(agent_id=agent, user_id=user)
+            client.remember("Likes tea.", owner, id=f"{agent}-{user}")
+    for wrong in ("", None, 5):
+        with pytest.raises(Invalid, match="user_id"):
+            client.erase_user(wrong)  # type: ignore[arg-type]
+    receipt = client.erase_user("ann", reason="account closed")
+    assert (sorted(receipt.ids), receipt.reason) == (["ada-ann", "eve-ann"], "account closed")
+    assert client.page(Scope(user_id="ann")).entries == ()
+    assert sorted(entry.id for entry in client.page(Scope(user_id="bob")).entries) == ["ada-bob", "eve-bob"]

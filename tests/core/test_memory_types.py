@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 from tests.support.memory import check_remedy
 
-from omoide.core import MEMORY_TYPES, entry
-from omoide.errors import NotFound, OmoideError
+from omoide import Entry, Filter, graph
+from omoide.core import MEMORY_TYPES, TYPE_WORDS, entry
+from omoide.errors import InvalidRecord, NotFound, OmoideError
+from omoide.projection.plugins import CaptureRule
+from omoide.promotion.extraction import Rule
+from omoide.shortterm.importance import score
 
 every_type = pytest.mark.parametrize("name", MEMORY_TYPES)
 
@@ -94,3 +98,52 @@ def test_the_table_of_types_cannot_be_changed() -> None:
     """The table is read-only."""
     with pytest.raises(TypeError):
         entry.PARENT_TYPES["gossip"] = "fact"  # type: ignore[index]
+
+
+every_word = pytest.mark.parametrize("word", TYPE_WORDS)
+
+
+def test_everyday_words_stand_for_types_and_are_none_themselves() -> None:
+    """The words of the table lead to types of the ontology, and hide none of them."""
+    assert set(TYPE_WORDS.values()) <= set(MEMORY_TYPES)
+    assert not set(TYPE_WORDS) & {*MEMORY_TYPES, entry.ROOT_TYPE}
+    assert [TYPE_WORDS[word] for word in ("preference", "event", "person", "instruction")] == [
+        "fact",
+        "fact",
+        "fact",
+        "agent_rule",
+    ]
+
+
+@every_word
+def test_a_word_is_its_type_wherever_a_type_is_taken(word: str) -> None:
+    """Entries, filters, rules, scores and the hierarchy take the word and hold the type."""
+    name = TYPE_WORDS[word]
+    assert Entry(agent_id="ada", content="x", type=word).type == name
+    assert Filter(types=(word, name)).types == (name,)
+    assert entry.with_subtypes(word) == entry.with_subtypes(name)
+    assert entry.supertypes(word) == entry.supertypes(name)
+    assert entry.ontology_class(word) == entry.ontology_class(name)
+    assert Rule(name="r", type=word, pattern="x").type == name
+    assert CaptureRule(pattern="a.b", type=word).type == name
+    assert score(0, 1, 0.5, word, 0).salience == score(0, 1, 0.5, name, 0).salience
+
+
+@every_word
+def test_a_word_is_no_class_of_its_own_in_rdf(word: str) -> None:
+    """RDF has the class of the ontology, and gives the type back."""
+    from pyoxigraph import RdfFormat, parse
+
+    one = Entry(id="m", agent_id="ada", content="x", type=word)
+    [again] = graph.from_quads(parse(graph.to_nquads(one), RdfFormat.N_QUADS)).entries
+    assert again == one
+    assert f"<{graph.CLASSES[TYPE_WORDS[word]]}>" in graph.to_nquads(one)
+
+
+@pytest.mark.parametrize(("record", "fields"), [(Entry, {"type": "rumour"}), (Filter, {"types": ["rumour"]})])
+def test_a_wrong_type_is_answered_with_the_right_ones(record: Any, fields: dict[str, Any]) -> None:
+    """The message lists all types, and says that everyday words are taken."""
+    required = {"agent_id": "ada", "content": "x"} if record is Entry else {}
+    with pytest.raises(InvalidRecord) as caught:
+        record.new(required | fields)
+    assert all(name in str(caught.value) for name in (*MEMORY_TYPES, "preference", "instruction"))

@@ -349,7 +349,7 @@ def keywords(call: Any) -> dict[str, Any]:
     [
         (blocking.GraphOptions, graph.open),
         (blocking.FileOptions, GraphView.export),
-        (blocking.FileOptions, GraphView.load),
+        (blocking.LoadOptions, GraphView.load),
         (blocking.ProvenanceOptions, provenance),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from tests.support.isolation import (
     StoreTries,
     World,
     attempt,
+    has_same_user,
     holds,
     seed_of,
     state_of,
@@ -83,12 +85,11 @@ def no_model(request: object, journal: object) -> str:
 
 
 async def add_agents(store: Any, world: World) -> None:
-    """A stored agent with a memory of its own, under the same id in both namespaces."""
-    for namespace in NAMESPACES:
-        for id in AGENTS:
-            text = world.text(Scope(namespace=namespace, agent_id=id))
-            agent = memory.world_put(Agent.new("stored", id=id), "drink", text)
-            await save_agent(agent, DocumentCheckpointStore(store, namespace=namespace))
+    """A stored agent with a memory of its own, under the same id in both namespaces and for each user."""
+    for namespace, id, user in product(NAMESPACES, AGENTS, USERS):
+        text = world.text(Scope(namespace=namespace, agent_id=id, user_id=user))
+        agent = memory.world_put(Agent.new("stored", id=id), "drink", text)
+        await save_agent(agent, DocumentCheckpointStore(store, namespace=namespace, user_id=user))
 
 
 class RestTries:
@@ -149,8 +150,7 @@ class RestTries:
             if victim.scope.namespace == asker.namespace:
                 writes.append({"content": "Mine.", "id": victim.id})
                 writes.append({**own_write, "evidence": [{"kind": "entry", "ref": victim.id}]})
-            reach = Scope(namespace=asker.namespace, agent_id=asker.agent_id, user_id=asker.user_id)
-            if not holds(reach, victim.scope):
+            if not has_same_user(asker, victim.scope):
                 writes.append({**own_write, "supersedes": victim.id})
         write = random.choice(writes)
         if path == "/v1/remember" and writer is not None and "evidence" in write:
@@ -160,6 +160,8 @@ class RestTries:
             "/v1/recall": {"query": random.choice((QUESTION, victim.id)), "limit": 20},
             "/v1/forget": {"id": victim.id, "replacement": random.choice((None, victim.id))},
             "/v1/restore": {"id": victim.id},
+            "/v1/pin": {"id": victim.id},
+            "/v1/unpin": {"id": victim.id},
             "/v1/erase": {"id": victim.id},
             "/v1/relate": {"source": victim.id, "relation": "refines", "target": world.foreign(asker).id},
             "/v1/prune": {"max_access": 0},
@@ -313,7 +315,7 @@ def try_verb(store: Any, world: World, hostile: StoreTries) -> None:
             answer = hostile.refused(lambda: blocking.erase(store, asker, id=victim.id))
         case "overwrite" if victim.scope.namespace == writer.namespace and victim.scope != writer:
             answer = hostile.refused(lambda: blocking.remember(store, "Mine.", writer, id=victim.id))
-        case "supersede" if not reach.replace(agent_id=writer.agent_id).contains(victim.scope):
+        case "supersede" if not has_same_user(writer, victim.scope):
             answer = hostile.refused(
                 lambda: blocking.remember(store, "Mine.", writer, id=own, supersedes=victim.id)
             )
@@ -364,6 +366,9 @@ def test_nothing_crosses_through_the_shell(
                 ["export", str(exported)],
                 ["forget", victim.id],
                 ["restore", victim.id],
+                ["pin", victim.id],
+                ["pin", "--list"],
+                ["unpin", victim.id],
                 ["erase", victim.id, "--yes"],
                 ["relate", victim.id, "refines", other.id],
                 ["sessions"],

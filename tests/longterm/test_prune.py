@@ -165,7 +165,7 @@ async def test_pruning_needs_a_criterion(store: Any) -> None:
         with pytest.raises(Invalid, match=next(iter(wrong))):
             await prune(store, SHOP, **{"max_access": 1, **wrong})  # type: ignore[arg-type]
     with pytest.raises(NotFound, match="lesson_learned"):
-        await prune(store, SHOP, max_access=0, types=["lesson"])
+        await prune(store, SHOP, max_access=0, types=["gossip"])
     with pytest.raises(Invalid, match="protected"):
         await prune(store, SHOP, max_access=0, protected="decision")
     with pytest.raises(Invalid, match="cannot list"):

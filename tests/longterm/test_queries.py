@@ -157,7 +157,7 @@ async def test_using_a_memory_counts_up(store: Any) -> None:
 async def test_bad_questions_are_refused(store: Any) -> None:
     """Unknown types, limits of none, impossible confidences and stores that cannot list are refused."""
     with pytest.raises(NotFound, match="lesson_learned"):
-        await queries.query_by_type(store, "lesson", SHOP)
+        await queries.query_by_type(store, "gossip", SHOP)
     with pytest.raises(Invalid, match="limit"):
         await queries.query_all(store, SHOP, limit=0)
     with pytest.raises(Invalid, match="min_confidence"):

@@ -254,3 +254,19 @@ def test_token_vectors_are_asked_for_once() -> None:
     assert scored.top(1).tolist() == [1]
     assert "match" in scored.parts
     assert sorted(asked) == [0, 1, 2]
+
+
+def test_messages_of_threads_without_the_person_asked_about_stand_behind() -> None:
+    """They say the same in the first person; one that was taken out brings nobody into its thread."""
+    text = "I moved to a flat by the river."
+    rows = [
+        row(text, thread="hers", seq=1, speaker="Ann", time=1),
+        row(text, thread="theirs", seq=1, speaker="Ben", time=2),
+        row(f"Ann: {text}", thread="theirs", seq=2, speaker="Ben", time=3),
+        row("Gone.", thread="theirs", seq=3, speaker="Ann", time=4),
+    ]
+    held = pool(rows)
+    held.drop(3)
+    (hers, theirs, about_her, _) = ask("Where did Ann move?", held).parts["elsewhere"].tolist()
+    assert (hers, about_her) == (0.0, 0.0)
+    assert theirs < 0.0

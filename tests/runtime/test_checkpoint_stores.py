@@ -33,6 +33,7 @@ from omoide import (
     Scope,
     Thread,
     checkpoint,
+    erase_user,
     identity,
     memory,
     open_store,
@@ -464,6 +465,26 @@ async def test_erasing_an_agent_takes_what_was_put_aside_with_it() -> None:
         assert messages_of((await load_agent("you", CLERK, here))[0]) == ["to you"]
         assert messages_of((await load_agent("me", CLERK, there))[0]) == ["to me"]
         assert (await here.ids(), await there.ids()) == (["you"], ["me"])
+
+
+async def test_the_agents_of_a_user_are_their_own() -> None:
+    """The same id is another agent for each user and for none, is listed for its own, and erased with it."""
+    async with open_store("memory://", embedder="none") as store:
+        owners = {user: DocumentCheckpointStore(store, user_id=user) for user in (None, "ann", "ben@home")}
+        for user, checkpoints in owners.items():
+            await save_agent(clerk(f"to {user}"), checkpoints)
+        await save_agent(clerk(id="x" * 512), owners["ann"])
+        for user, checkpoints in owners.items():
+            agent, rev = await load_agent("me", CLERK, checkpoints)
+            assert (messages_of(agent), rev) == ([f"to {user}"], 1)
+        assert await owners[None].ids() == await owners["ben@home"].ids() == ["me"]
+        assert sorted(await owners["ann"].ids()) == ["me", "x" * 512]
+        assert await owners["ann"].delete("me") is True
+        assert messages_of((await load_agent("me", CLERK, owners[None]))[0]) == ["to None"]
+        receipt = await erase_user(store, "ben@home")
+        assert receipt.documents == 2
+        assert await owners["ben@home"].ids() == []
+        assert await owners[None].ids() == ["me"]
 
 
 async def test_deleting_an_agent_from_a_store_leaves_its_memories_and_sessions() -> None:

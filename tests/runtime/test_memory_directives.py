@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -267,13 +268,16 @@ async def test_a_pointer_that_changes_means_another_provider_from_then_on(record
         assert ctx.signal is not None
         return ctx.memory.world_put("pointers", {"semantic": ctx.signal.data})
 
+    def has_answers(count: int) -> bool:
+        return len(recorder) == count
+
     async with Runtime(providers={"one": first, "two": second}) as runtime:
         await runtime.start(make_requester(recorder, query("semantic"), point=point))
-        for pointer in pointers:
+        for number, pointer in enumerate(pointers, 1):
             await runtime.call("a", sig("point", pointer))
             for _ in range(2):
                 await runtime.call("a", sig("go"))
-                await anyio.wait_all_tasks_blocked()
+            await eventually(partial(has_answers, 2 * number))
     assert [data["meta"]["provider"] for data in recorder.data] == ["scripted"] * 2 + ["another"] * 4
     assert states == [0, 1] * 3
 

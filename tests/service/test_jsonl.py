@@ -96,7 +96,7 @@ WRONG = [
     ('{"id": "x"}', "line 2: content is missing"),
     ('{"content": "x", "mood": 1}', "line 2: mood is an unknown field"),
     ('{"content": "x", "confidence": 2}', "line 2: confidence is 2.0; pass a number from 0 to 1"),
-    ('{"content": "x", "type": "guess"}', "line 2: type is 'guess'"),
+    ('{"content": "x", "type": "gossip"}', "line 2: type is 'gossip'"),
     ('{"content": "x\\u0000"}', "line 2: content contains a NUL"),
     ('{"content": "x", "created_at": -1}', "line 2: created_at"),
     ('{"content": "x", "evidence": [{"kind": "rumour", "ref": "r"}]}', r"line 2: evidence\[0\].kind"),
@@ -151,3 +151,15 @@ async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: 
         with pytest.raises(Invalid, match="line 1 has more than"):
             await transfer.import_jsonl(store, tmp_path / "long.jsonl", ADA)
     assert [path.name for path in folder()] == ["long.jsonl"]
+
+
+async def test_a_line_with_an_everyday_word_is_imported_as_its_type(tmp_path: Path) -> None:
+    """Files of other programs may say `preference`; a word that is none is refused with its line."""
+    file = tmp_path / "theirs.jsonl"
+    file.write_text('{"id": "m", "agent_id": "ada", "content": "Alex prefers tea.", "type": "preference"}\n')
+    async with open_store("memory://", embedder="none") as store:
+        await transfer.import_jsonl(store, file, ADA)
+        assert (await store.get("m", ADA)).type == "fact"
+        file.write_text('{"id": "n", "agent_id": "ada", "content": "x", "type": "rumour"}\n')
+        with pytest.raises(Invalid, match="use one of fact"):
+            await transfer.import_jsonl(store, file, ADA)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.support.sessions import a_spec, conversation_of, lines, reopen, talker
 
 from omoide import Evidence
-from omoide.core import MessageRef
 from omoide.errors import Invalid
 from omoide.sessions import Session
 from omoide.shortterm import TokenBudget
@@ -123,7 +122,7 @@ async def test_what_left_and_what_is_held_is_all_that_was_said(sizes: list[int])
 
 
 async def test_what_leaves_waits_for_promotion(store: Any) -> None:
-    """A message that is pushed out of the buffer may become a memory, and points to itself."""
+    """What is stated in a message that is pushed out of the buffer may become a memory, and quotes it."""
     session = await start_session(store, token_budget=TINY, count_tokens=words)
     await session.add_message("system", "Be kind.")
     await session.add_message("user", "We deploy from the main branch only.")
@@ -131,8 +130,8 @@ async def test_what_leaves_waits_for_promotion(store: Any) -> None:
     (waiting,) = session.short_term.pending.list_implicit()
     place = f"{session.thread.id}:1"
     assert waiting.content == "We deploy from the main branch only."
-    assert waiting.evidence == (Evidence(kind="message", ref=place),)
-    assert waiting.entry.message == MessageRef(thread=session.thread.id, seq=1, role="user")
+    assert waiting.evidence == (Evidence(kind="message", ref=place, quote=waiting.content),)
+    assert (waiting.memory_type, waiting.from_eviction) == ("fact", True)
     assert (waiting.source_type, waiting.created_at) == ("user", session.thread.entries[1].at)
 
 
@@ -148,7 +147,7 @@ async def test_what_left_once_does_not_leave_again(store: Any) -> None:
     """Whoever opens the session later does not propose the old messages again."""
     session = await start_session(store, token_budget=TINY, count_tokens=words)
     for at in range(3):
-        await session.add_message("user", f"{at} " + "word " * 20)
+        await session.add_message("user", f"We decided on plan {at}. " + "word " * 20)
     first = {one.id for one in session.short_term.pending.list_implicit()}
     await session.promote(threshold=0.0)
     assert len(first) == 2

@@ -161,13 +161,13 @@ async def test_notices_are_the_latest_ones(store: Any) -> None:
 
 @pytest.mark.parametrize("capture", ["manual", "off", "conversation", None])
 async def test_what_was_merely_said_is_no_memory_when_the_session_ends(store: Any, capture: Any) -> None:
-    """Messages that left the buffer are not written by themselves, whoever said them."""
+    """What messages that left the buffer state is not written by itself, whoever said it."""
     memory = capture and {"capture": capture}
     async with make_session(
         store, spec=a_spec(memory=memory), token_budget=TIGHT, count_tokens=words
     ) as session:
         for at in range(6):
-            await session.chat(f"My condition number {at} is private.")
+            await session.chat(f"We decided that condition number {at} is private.")
         assert session.short_term.conversation.size < 12
         waiting = session.short_term.pending.list_implicit()
         assert bool(waiting) == (capture == "manual")
@@ -179,13 +179,13 @@ async def test_what_was_merely_said_is_no_memory_when_the_session_ends(store: An
 
 
 async def test_what_was_said_can_be_promoted_on_demand(store: Any) -> None:
-    """Where turns are not captured, messages that left the buffer wait for whoever wants them."""
+    """Where turns are not captured, what messages that left the buffer state waits for whoever wants it."""
     async with make_session(store, token_budget=TIGHT, count_tokens=words) as session:
         for at in range(4):
-            await session.chat(f"This is number {at}.")
+            await session.chat(f"We decided on number {at}.")
         waiting = sorted(one.content for one in session.short_term.pending.list_implicit())
         assert waiting
-        await session.promote(threshold=0.4)
+        await session.promote()
         assert await contents(store) == waiting
 
 

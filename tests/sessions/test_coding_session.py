@@ -306,7 +306,7 @@ async def test_the_program_says_where_to_die(tmp_path: Path) -> None:
         assert ran([*command, *more]) == (-signal.SIGKILL, "", "")
     code, shown, complaints = ran(command)
     assert (code, complaints) == (0, "")
-    assert shown.startswith("438 messages in two days, 55 memories of them:")
+    assert shown.startswith("438 messages in two days, 54 memories of them:")
     assert "precision 0.97 on 39 proposals" in shown
     await check(path)
 

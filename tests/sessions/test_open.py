@@ -228,12 +228,12 @@ async def test_a_fork_does_not_leave_its_past_behind_again(store: Any) -> None:
     given: dict[str, Any] = {"token_budget": budget, "count_tokens": words, "promotion": NEVER}
     async with make_session(store, **given) as session:
         for at in range(4):
-            await session.chat(f"This is number {at}.")
+            await session.chat(f"We decided on number {at}.")
         before = {one.content for one in session.short_term.pending.list_implicit()}
         assert before
         async with await session.fork("s2") as fork:
             assert fork.short_term.pending.size == 0
-            await fork.chat("This is number 4.")
+            await fork.chat("We decided on number 4.")
             fresh = {one.content for one in fork.short_term.pending.list_implicit()}
             assert fresh
             assert not fresh & before

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.support.stores import url
 
-from omoide import AgentSpec, Scope, Session, open_store
-from omoide.errors import Invalid, MissingScope
+from omoide import AgentSpec, Scope, Session, erase_user, open_store
+from omoide.errors import Invalid, MissingScope, NotFound
 from omoide.sessions import sessions
-from omoide.turns import preflight, recall, write
+from omoide.turns import preflight, recall, turn, write
 
 CLERK = AgentSpec(id="clerk", memory={"capture": "conversation"})
 
@@ -69,7 +69,12 @@ async def test_erasing_a_user_takes_the_sessions(store: Any) -> None:
     for user in ("ann", "bob"):
         async with Session.open(CLERK, user, store=store, user_id=user, model=answer) as session:
             await session.chat(f"I am {user}.")
-    receipt = await store.erase(Scope(user_id="ann"))
+    for wrong in ("", None, 5):
+        with pytest.raises(Invalid, match="user_id"):
+            await erase_user(store, wrong)  # type: ignore[arg-type]
+    assert (await erase_user(store, "ann", namespace="elsewhere")).documents == 0
+    receipt = await erase_user(store, "ann", reason="account closed")
+    assert receipt.reason == "account closed"
     assert receipt.documents >= 2
     assert not any("transcript" in line for line in receipt.unreachable)
     assert [one.session_id for one in await sessions(store)] == ["bob"]
@@ -85,6 +90,20 @@ async def test_a_key_outlives_the_session(store: Any) -> None:
     assert [(entry.user_id, entry.content) for entry in live] == [("bob", "Oslo."), ("ann", "Paris.")]
 
 
+@pytest.mark.parametrize("owner", ["ann", None])
+async def test_a_fork_belongs_to_the_same_user(store: Any, owner: str | None) -> None:
+    """What was said in a session becomes nobody else's, and goes with its user."""
+    async with Session.open(CLERK, "a", store=store, user_id=owner, model=answer) as session:
+        await session.chat("My shoe size is 38.")
+        with pytest.raises(Invalid, match="user_id is 'ben', and this session is not of that user"):
+            await session.fork("b", user_id="ben")
+        assert (await session.fork("c", user_id=owner)).record.user_id == owner
+    assert {record.session_id for record in await sessions(store)} == {"a", "c"}
+    if owner is not None:
+        await erase_user(store, owner)
+        assert await sessions(store) == []
+
+
 async def test_memory_of_scope_user_spans_agents(store: Any) -> None:
     """A policy of scope `user` needs the user, and recalls what other agents know."""
     spec = AgentSpec(id="guide", memory={"scope": "user"})
@@ -97,3 +116,30 @@ async def test_memory_of_scope_user_spans_agents(store: Any) -> None:
         await recall(spec, "Who likes museums?", store=store)
     with pytest.raises(Invalid, match="user_id"):
         await preflight(CLERK, "Hello.", store=store, user_id="")
+
+
+async def test_two_users_may_send_the_same_request_id(store: Any) -> None:
+    """Turns outside of sessions are captured for each, once."""
+    options = {"store": store, "request_id": "1", "model": answer}
+    for user in ("ann", "ben", None):
+        for _ in range(2):
+            result = await turn(CLERK, f"I am {user}.", user_id=user, **options)
+            assert (result.memory is not None, result.notices) == (True, ())
+    kept = await store.list_entries(Scope(agent_id="clerk"))
+    assert {entry.user_id: entry.content.splitlines()[0] for entry in kept} == {
+        "ann": "User: I am ann.", "ben": "User: I am ben.", None: "User: I am None.",
+    }  # fmt: skip
+    assert len(kept) == 3
+
+
+async def test_a_session_that_is_open_elsewhere_writes_nothing_of_an_erased_user(store: Any) -> None:
+    """Its next turn, and what it would save at its end, find no session."""
+    async with Session.open(CLERK, "a", store=store, user_id="ann", model=answer) as session:
+        await session.chat("My shoe size is 38.")
+        receipt = await erase_user(store, "ann")
+        assert len(receipt.ids) == 1
+        with pytest.raises(NotFound, match="erased"):
+            await session.chat("And I like red.")
+    assert await store.list_entries(Scope()) == []
+    assert await sessions(store) == []
+    assert await store.kinds("default") == []

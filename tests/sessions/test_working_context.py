@@ -110,9 +110,9 @@ async def test_reading_counts_as_use_and_looking_does_not(store: Any) -> None:
 async def test_use_makes_a_value_matter_more(store: Any) -> None:
     """A value that was not good enough is, after it was read often enough."""
     session = await start_session(store)
-    session.context.put("active_file", "a.py", source="tool")
+    session.context.put("framework", "Phoenix", source="tool")
     assert [one.verdict for one in (await session.promote(dry_run=True)).plan.candidates] == ["below"]
-    session.context.get("active_file")
+    session.context.get("framework")
     assert [one.verdict for one in (await session.promote(dry_run=True)).plan.candidates] == ["promote"]
 
 

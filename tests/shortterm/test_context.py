@@ -99,7 +99,7 @@ def test_source_and_confidence_are_those_of_the_new_value() -> None:
         ("framework", "tool", "fact"),
         ("primary_language", "tool", "fact"),
         ("project_root", "tool", "fact"),
-        ("active_file", "tool", "fact"),
+        ("active_file", "tool", None),
         ("user_intent", "inferred", "assumption"),
         ("current_task", "inferred", "assumption"),
         *(("discovered_patterns", source, "discovery") for source in SOURCES),
@@ -319,3 +319,8 @@ def test_a_context_keeps_its_budget_and_its_books(
         assert context.peek(key, "missing") == value
         assert {one.key for one in evicted} == {*before.items, key} - {*context.items}
     assert codec.from_builtins(codec.to_builtins(context), WorkingContext) == context
+
+
+def test_an_everyday_word_is_the_type_of_a_value() -> None:
+    """A value put as a preference is promoted as a fact."""
+    assert item(put_value(EMPTY, "drink", "tea", memory_type="preference"), "drink").suggested_type == "fact"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import settings
 from tests.support.store_process import OPTIONS, act, state
 from tests.support.stores import a_store
 
-from omoide import clock
+from omoide import Entry, Scope, WriteRequest, clock
 from omoide.errors import OmoideError, StoreFailed
 from omoide.testing import FrozenClock
 
@@ -74,3 +75,26 @@ def test_a_failure_at_any_point_leaves_nothing_behind(tmp_path: Path, stubborn: 
             assert state(store) == state(model), f"step {n}"
         assert store.check() == []
     assert failures > 0
+
+
+def test_a_write_after_an_interrupted_one_is_found(tmp_path: Path) -> None:
+    """An agent that an interrupted write was the first to name does not keep a number that was undone."""
+    cut_off = 0
+    with a_store("sqlite", tmp_path, **OPTIONS) as store:
+        for steps in range(0, 1_200, 25):
+            agent = f"agent {steps}"
+            requests = [write(f"{agent} {n}", agent) for n in range(3)]
+            fuse = Fuse(store, steps, stubborn=False)
+            with suppress(StoreFailed):
+                store.write_many(requests)
+            with store._db.exclusive_writer() as db:
+                db.set_progress_handler(None, 0)
+                db.set_trace_callback(None)
+            cut_off += fuse.blown
+            store.write_many(requests)
+            assert len(store.list_entries(Scope(agent_id=agent))) == 3, f"after {steps} steps"
+    assert cut_off > 5
+
+
+def write(content: str, agent: str) -> WriteRequest:
+    return WriteRequest(entry=Entry(id=content, agent_id=agent, content=content))

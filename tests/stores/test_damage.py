@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import tempfile
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -888,31 +887,6 @@ def test_what_does_not_exist_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises((StoreFailed, Invalid)):
         open_store(f"sqlite:///{tmp_path / 'none.db'}?mode=ro", embedder="none")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A folder that any user may look into."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o755)
-    shutil.rmtree(folder)
-
-
-def test_a_protected_file_says_so(path: Path, public: Path) -> None:
-    """A user who may read the file and not write it gets `ReadOnly`, and nothing is lost."""
-    copy = public / "memory.db"
-    shutil.copy(path, copy)
-    copy.chmod(0o444)
-    public.chmod(0o555)
-    process = start("protected", copy)
-    said, _ = process.communicate(timeout=60)
-    assert said.split() == [b"ReadOnly"]
-    public.chmod(0o755)
-    copy.chmod(0o644)
-    assert whole(copy) == whole(path)
 
 
 def test_a_backup_without_a_folder_names_the_path_it_was_given(path: Path) -> None:

@@ -61,10 +61,11 @@ NAMES = (
     "é" * 256,
     "🫖",
 )
+FIELDS = ("namespace", "user_id", "agent_id", "session_id", "project_id")
 names = st.sampled_from(NAMES)
 maybe = st.none() | names
-owners = st.builds(Scope, namespace=names, agent_id=names, session_id=maybe, project_id=maybe)
-askers = st.builds(Scope, namespace=names, agent_id=maybe, session_id=maybe, project_id=maybe)
+owners = st.builds(Scope, namespace=names, user_id=maybe, agent_id=names, session_id=maybe, project_id=maybe)
+askers = st.builds(Scope, namespace=names, user_id=maybe, agent_id=maybe, session_id=maybe, project_id=maybe)
 
 
 def mine(scope: Scope) -> dict[str, Any]:
@@ -152,12 +153,12 @@ def test_nothing_crosses(kind: str, owned: list[Scope], chance: Any, vectors: bo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(one=names, other=names, field=st.sampled_from(["namespace", "agent_id", "session_id", "project_id"]))
+@given(one=names, other=names, field=st.sampled_from(FIELDS))
 def test_names_that_look_alike_are_different(kind: str, one: str, other: str, field: str) -> None:
     """Case, accents, width, composition and wildcards never make two names one."""
     assume(one != other)
     with tempfile.TemporaryDirectory() as folder, a_store(kind, Path(folder)) as store:
-        here: dict[str, Any] = {"agent_id": "a", "session_id": "s", "project_id": "p", "namespace": "n"}
+        here: dict[str, Any] = dict.fromkeys(FIELDS, "x")
         store.write(write_request("Tea.", id="e", **{**here, field: one}))
         there = Scope(**{**here, field: other})
         assert look(store, there) == []
@@ -201,6 +202,21 @@ def test_nothing_of_another_user_supersedes_or_is_superseded(tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_session_is_as_long_for_each_user(tmp_path: Path, kind: str) -> None:
+    """What others have in a session of the same name does not fill it."""
+    with a_store(kind, tmp_path, session_limit=2) as store:
+        for user in ("u", "v"):
+            for at in range(2):
+                store.write(write_request(f"Note {at}.", id=f"{user}{at}", user_id=user, session_id="s"))
+        with pytest.raises(Invalid):
+            store.write(write_request("Note 3.", user_id="u", session_id="s"))
+        entries = [note(f"Note {at}.", id=f"w{at}", user_id="w", session_id="s") for at in range(2)]
+        assert store.import_entries(entries) == 2
+        with pytest.raises(Invalid):
+            store.import_entries([note("Note 2.", id="w2", user_id="w", session_id="s")])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_changes_are_those_of_the_scope(tmp_path: Path, kind: str) -> None:
     """Narrowed to an agent or a user, the feed tells of its entries, erased ones included, and no others."""
     with a_store(kind, tmp_path) as store:
@@ -229,15 +245,18 @@ def test_changes_are_those_of_the_scope(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @given(one=names, other=names)
 def test_documents_do_not_cross(kind: str, one: str, other: str) -> None:
-    """A document is seen from its own namespace, by its own agent, and under its own id and kind."""
+    """A document is seen from its own namespace, by its user and agent, and under its own id and kind."""
     assume(one != other)
     with tempfile.TemporaryDirectory() as folder, a_store(kind, Path(folder)) as store:
-        saved = store.save(Document(kind=one, id=one, namespace=one, agent_id=one, body="secret"))
-        home = Scope(namespace=one, agent_id=one)
+        saved = store.save(
+            Document(kind=one, id=one, namespace=one, user_id=one, agent_id=one, body="secret")
+        )
+        home = Scope(namespace=one, user_id=one, agent_id=one)
         assert store.load(one, one, home) == saved
         assert store.load(other, one, home) is None
         assert store.load(one, other, home) is None
-        for scope in (home.replace(namespace=other), home.replace(agent_id=other)):
+        for field in ("namespace", "user_id", "agent_id"):
+            scope = home.replace(**{field: other})
             assert store.load(one, one, scope) is None
             check_refused(lambda scope=scope: store.append(one, one, ["x"], scope))  # type: ignore[misc]
             assert store.erase(scope).documents == 0

@@ -11,7 +11,7 @@ import pytest
 
 from omoide import Entry, RecallRequest, Scope, WriteRequest, open_store
 from omoide.embedders import Embedding, HashEmbedder
-from omoide.errors import Corrupted, EmbedderFailed, StoreFailed
+from omoide.errors import EmbedderFailed, StoreFailed
 from omoide.stores.sqlite.store import SQLiteStore
 
 ADA = Scope(agent_id="ada")
@@ -151,8 +151,9 @@ def test_what_is_no_backup_is_refused(filled_file: Path, tmp_path: Path, content
     if content is not None:
         source.write_bytes(content)
     store = open_file(filled_file)
-    with pytest.raises((StoreFailed, Corrupted)):
+    with pytest.raises(StoreFailed) as caught:
         store.restore_backup(source)
+    assert caught.value.remedy == "name a file that backup() wrote"
     assert store.stats(ADA).entries == COUNT
     store.close()
 

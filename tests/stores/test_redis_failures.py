@@ -296,6 +296,19 @@ def test_power_loss_is_survived_only_by_a_server_that_can() -> None:
         at(server.url, durability="power").close()
 
 
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_a_store_that_was_migrated_meanwhile_is_not_written_to(tmp_path: Path, is_sharded: bool) -> None:
+    """In a cluster, whose script cannot see the number, it is looked up before each commit."""
+    with a_store("redis", tmp_path) as store, Redis.from_url(redis_server().url) as client:
+        store._transactions._is_sharded = is_sharded
+        keep(store, "Tea.", id="a")
+        client.hset(store._store_key, "schema", "99")
+        with pytest.raises(errors.WrongVersion, match="nothing was changed"):
+            keep(store, "Coffee.", id="b")
+        client.hset(store._store_key, "schema", "3")
+        assert [entry.id for entry in store.list_entries(ADA)] == ["a"]
+
+
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     """It may mean something else by the same keys."""
     with a_store("redis", tmp_path) as store, Redis.from_url(redis_server().url) as client:

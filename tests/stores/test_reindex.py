@@ -185,7 +185,7 @@ def test_a_store_of_another_embedder_says_how_to_reindex_it(kind: str, tmp_path:
         for fields in ({}, {"filter": Filter(include_superseded=True)}):
             result = ask(store, "cup number 3", **fields)
             assert result.entries[0].id == "m3"
-            assert "vectors of 'hash-64', not of 'omoide-encoder-1'" in result.notices[0]
+            assert "vectors of 'hash-64', not of 'omoide-encoder-2'" in result.notices[0]
             assert "run: omoide reindex --store " in result.notices[0]
             assert all(reason.part != "vector" for hit in result.hits for reason in hit.why.reasons)
         keep(store, "cup number 9 of cocoa", id="m9")

@@ -18,7 +18,7 @@ from omoide.errors import Closed, Conflict, Invalid, NotFound
 from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
-VERBS = ("remember", "recall", "forget", "reinstate", "erase")
+VERBS = ("remember", "recall", "forget", "reinstate", "erase", "erase_user")
 SUPPORT = Scope(agent_id="support", session_id="conv-1", project_id="shop", namespace="acme")
 
 
@@ -141,6 +141,28 @@ def test_what_is_erased_is_gone(face: str, able: Any) -> None:
     assert (receipt.ids, receipt.at, receipt.reason) == ((id,), 9_000, "asked to")
     assert len(do(face, "erase")(able, SUPPORT).ids) == 1
     assert do(face, "recall")(able, "tea", SUPPORT).entries == ()
+
+
+def test_a_user_is_erased_in_one_namespace(face: str, able: Any) -> None:
+    """Of all agents; nobody else, not the user of the same name elsewhere, and never all of them."""
+    owners = [
+        Scope(agent_id=agent, user_id=user, namespace=namespace)
+        for agent in ("a", "b") for user in ("ann", "ben", None) for namespace in ("default", "acme")
+    ]  # fmt: skip
+    for owner in owners:
+        do(face, "remember")(able, "Tea.", owner)
+    for wrong in ("", None, 5, "a\nb"):
+        with pytest.raises(Invalid, match="user_id"):
+            do(face, "erase_user")(able, wrong, namespace="acme")
+    receipt = do(face, "erase_user")(able, "ann", namespace="acme", reason="asked to")
+    assert (len(receipt.ids), receipt.reason) == (2, "asked to")
+    left = [
+        entry.scope
+        for namespace in ("default", "acme")
+        for entry in able.sync.list_entries(Scope(namespace=namespace))
+    ]
+    gone = [owner for owner in owners if (owner.user_id, owner.namespace) == ("ann", "acme")]
+    assert sorted(map(repr, left)) == sorted(repr(owner) for owner in owners if owner not in gone)
 
 
 @pytest.mark.parametrize("verb", ["forget", "reinstate", "erase"])

@@ -44,16 +44,15 @@ class ListStore:
         outcome, entry = semantics.decide_write(request, kept, holder=holder, now=now)
         if outcome == "duplicate_of":
             return WriteResult(request=request, entry=entry, outcome=outcome)
-        old = None
+        old = after = None
         if request.supersedes is not None:
-            owner = Scope(namespace=entry.namespace, agent_id=entry.agent_id)
-            old = semantics.require_in_scope(
-                self.find(entry.namespace, request.supersedes), owner, request.supersedes
-            )
+            found = self.find(entry.namespace, request.supersedes)
+            old = semantics.require_in_scope(found, semantics.owner_scope(entry), request.supersedes)
+            after = semantics.as_superseded(old, entry, None, now)
         if outcome == "stored":
             self.kept = [other for other in self.kept if other != kept] + [entry]
-        if old is not None:
-            self._replace(old, semantics.as_superseded(old, entry, None, now))
+        if old is not None and after is not None:
+            self._replace(old, after)
         replaced = semantics.replaced_value(entry, holder) if outcome == "stored" else None
         if replaced is not None and replaced != old:
             self._replace(replaced, semantics.as_replaced(replaced, entry, now))
@@ -131,6 +130,27 @@ class Tenantless(ListStore):
 
     async def list_entries(self, scope: Scope) -> list[Entry]:
         return [entry for entry in self.kept if scope.replace(namespace=entry.namespace).contains(entry)]
+
+
+class Userless(ListStore):
+    """Does not look at the user of a duplicate."""
+
+    def _store(self, request: WriteRequest, now: int) -> WriteResult:
+        for twin in self.kept if request.dedupe else ():
+            alike = request.entry.replace(user_id=twin.user_id)
+            if (twin.scope, twin.content, twin.type) == (alike.scope, alike.content, alike.type):
+                return WriteResult(request=request, entry=twin, outcome="duplicate_of")
+        return super()._store(request, now)
+
+
+class Sharing(ListStore):
+    """Shows what belongs to no user to every user."""
+
+    async def list_entries(self, scope: Scope) -> list[Entry]:
+        wide = scope.replace(user_id=None)
+        return [
+            entry for entry in self.kept if wide.contains(entry) and entry.user_id in (None, scope.user_id)
+        ]
 
 
 class Folding(ListStore):
@@ -227,6 +247,8 @@ WRONG: list[type[ListStore]] = [
     Prepending,
     Careless,
     Tenantless,
+    Userless,
+    Sharing,
     Folding,
     Reversed,
     Generous,

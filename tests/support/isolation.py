@@ -22,7 +22,7 @@ from omoide.stores import Document, Link, Query
 
 NAMESPACES = ("n0", "n1")
 AGENTS = ("a0", "a1", "a2")
-USERS = (None, "u0", "u1")
+USERS = (None, "u0", "u1", "U0")
 SESSIONS = (None, "s0", "s1")
 PROJECTS = (None, "p0", "p1")
 KINDS = ("note", "draft")
@@ -76,8 +76,10 @@ class World:
         )
 
     def asker(self) -> Scope:
-        """The scope of a try: any fields may be open."""
+        """The scope of a try: any fields may be open; often all but the user are those of an entry."""
         owner = self.owner()
+        if self.entries and self.random.random() < 0.3:
+            owner = self.random.choice(self.entries).scope.replace(user_id=owner.user_id)
         drop = [
             name for name in ("agent_id", "user_id", "session_id", "project_id") if self.random.random() < 0.4
         ]
@@ -167,6 +169,12 @@ def holds(asker: Scope, owner: Scope) -> bool:
     return asker.contains(owner)
 
 
+def has_same_user(one: Scope, other: Scope) -> bool:
+    """Whether two scopes are of the same agent and user of a namespace."""
+    fields = ("namespace", "agent_id", "user_id")
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
+
+
 def render(answer: object) -> str:
     """All that an answer says, as text."""
     if isinstance(answer, (str, bytes)):
@@ -223,8 +231,8 @@ class StoreTries:
             (4, self.links), (3, self.access), (3, self.changes), (2, self.feed), (2, self.stats),
             (4, self.supersede), (4, self.reinstate), (4, self.erase), (4, self.link), (3, self.unlink),
             (4, self.use), (4, self.overwrite), (2, self.write), (2, self.take_over), (1, self.derive),
-            (1, self.repeat), (4, self.load), (3, self.documents), (3, self.append), (3, self.save),
-            (3, self.claim),
+            (3, self.pair), (3, self.take_in), (2, self.erase_stranger), (1, self.repeat),
+            (4, self.load), (3, self.documents), (3, self.append), (3, self.save), (3, self.claim),
         ):  # fmt: skip
             self._operations += [operation] * weight
 
@@ -355,12 +363,34 @@ class StoreTries:
 
     def take_over(self, asker: Scope, victim: Owned) -> Answer:
         scope = self.own(asker)
-        if Scope(namespace=scope.namespace, agent_id=scope.agent_id, user_id=scope.user_id).contains(
-            victim.scope
-        ):
-            return None  # of the same agent and user: what it may supersede
+        if has_same_user(scope, victim.scope):
+            return None  # what it may supersede
         request = WriteRequest(entry=self.new_entry(scope), supersedes=victim.id)
         return [victim.id], self.refused(lambda: self.store.write(request))
+
+    def pair(self, asker: Scope, victim: Owned) -> Answer:
+        """One user's memory as the successor of another's, in a scope that has both."""
+        by = self.world.foreign(asker)
+        if victim.scope.user_id == by.scope.user_id:
+            return None
+        wide = Scope(namespace=victim.scope.namespace)
+        refused = self.refused(lambda: self.store.supersede(victim.id, wide, by=by.id))
+        self.world.check(wide, [victim.id, by.id], refused, "pair")
+        return None
+
+    def take_in(self, asker: Scope, victim: Owned) -> Answer:
+        """Import another's memory as one's own."""
+        scope = self.own(asker)
+        if victim.scope == scope or scope.namespace != victim.scope.namespace:
+            return None
+        entry = self.new_entry(scope, victim.id, rev=3)
+        return [victim.id], self.refused(lambda: self.store.import_entries([entry]))
+
+    def erase_stranger(self, asker: Scope, victim: Owned) -> Answer:
+        """Erase a user who has nothing."""
+        receipt = self.store.erase(Scope(namespace=asker.namespace, user_id=f"{victim.scope.user_id}x"))
+        assert (receipt.ids, receipt.documents, receipt.links) == ((), 0, 0), f"seed {self.world.seed}"
+        return (), receipt
 
     def derive(self, asker: Scope, victim: Owned) -> Answer:
         """Naming another's memory as evidence shows nothing of it."""

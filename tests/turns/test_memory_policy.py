@@ -22,6 +22,7 @@ DEFAULTS = {
     "max_entries": 5,
     "max_tokens": 1000,
     "min_relevance": DEFAULT_MIN_RELEVANCE,
+    "max_pinned_tokens": 500,
     "metadata": {},
 }
 
@@ -42,7 +43,11 @@ def test_every_field_has_its_default() -> None:
         ("scope", "session"),
         ("namespace", "team"),
         ("capture", "conversation"),
+        ("capture", "messages"),
+        ("capture", "user"),
         ("capture", "off"),
+        ("inject", "message"),
+        ("max_pinned_tokens", 1),
         ("inject", "context"),
         ("max_entries", 8),
         ("max_tokens", 1),
@@ -195,7 +200,7 @@ policies = st.builds(
     enabled=st.booleans(),
     scope=st.sampled_from(["agent", "session"]),
     namespace=st.none() | st.just("team") | st.tuples(st.just("context"), names),
-    capture=st.sampled_from(["manual", "conversation", "off"]),
+    capture=st.sampled_from(["manual", "conversation", "messages", "user", "off"]),
     inject=st.sampled_from(["instructions", "context"]),
     max_entries=st.integers(1, 2**40),
     max_tokens=st.integers(1, 2**40),

@@ -213,7 +213,7 @@ def test_the_block_keeps_its_shape_and_its_budget(
     shown, without = quoting.fit_memories(hits_of(entries), room, count)
     block = quoting.memory_block(shown)
     assert count(block) <= room or not shown
-    assert sorted(entry.id for entry in [*without, *(one.entry for one in shown)]) == sorted(
+    assert sorted([*(one.entry.id for one in without), *(one.entry.id for one in shown)]) == sorted(
         entry.id for entry in entries
     )
     if not shown:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.support.custom_stores import RatedStore
 from tests.support.turns import Talker, a_spec, system_of
 
-from omoide import Entry, Scope, WriteRequest
+from omoide import Entry, RecallRequest, RecallResult, Scope, WriteRequest
 from omoide.core import Hit
 from omoide.core.entry import DEFAULT_MIN_RELEVANCE
 from omoide.retrieval import estimate_tokens
 from omoide.sessions.context import load_memories
 from omoide.turns import preflight, turn
-from omoide.turns.prompt import fit_memories, line_prefixes, memory_block, time_labels
+from omoide.turns.prompt import assemble, fit_memories, line_prefixes, memory_block, time_labels
 
 
 def at(*parts: int) -> int:
@@ -113,6 +113,14 @@ def test_a_memory_whose_newer_one_is_not_shown_says_so() -> None:
     """It is marked as older all the same, after its type, and no line is numbered."""
     (prefix,) = line_prefixes(hits(("Berlin", at(2025, 1, 14), "Paris"), type="fact"))
     assert prefix == "- 2025-01-14 (fact, older, a newer one is not shown)"
+
+
+def test_a_memory_whose_newer_one_is_pinned_says_so() -> None:
+    """The newer one stands above, among the pins, so it is not called missing."""
+    recalled = RecallResult(request=RecallRequest(agent_id="a", query="Where?"), hits=tuple(MOVED))
+    pinned = [hit.entry for hit in MOVED if hit.newer is None]
+    prompt = assemble(a_spec(), "Where do I live?", recalled=recalled, pinned=pinned)
+    assert '- 2025-01-14 (older, the newer one is pinned): "I live in Berlin."' in system_of(prompt)
 
 
 @given(room=st.integers(0, 200))

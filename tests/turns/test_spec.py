@@ -1,5 +1,6 @@
 """Tests of agent specs: forms, equality, JSON and YAML."""
 
+import re
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -593,10 +594,29 @@ def test_a_key_that_is_written_twice_is_refused(text: str, key: str, line: int) 
         AgentSpec.from_yaml(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "place"),
+    [
+        ('{"id": "a", "model": "b:c", "id": "d"}', "id", "line 1, column 29"),
+        ('{"id": "a",\n "memory": {"scope": "agent",\n  "scope": "session"}}', "scope", "line 3, column 3"),
+        ('{"id": "a", "metadata": {"list": [{"x": 1, "y": {"x": 2}, "x": 3}]}}', "x", "line 1, column 59"),
+        ('{"metadata": {"x\\"": "{[:", "x\\u0022" : 1}}', 'x"', "line 1, column 29"),
+    ],
+)
+def test_a_key_that_json_repeats_is_refused(text: str, key: str, place: str) -> None:
+    """Only one of the values would count; the error names the key and the place of its second value."""
+    for data in (text, text.encode()):
+        with pytest.raises(Invalid, match=re.escape(f"repeats the key {key!r} in {place}; keep one")):
+            AgentSpec.from_json(data)
+
+
 def test_keys_of_different_mappings_may_be_the_same() -> None:
     """A value that looks like a key of its mapping is none either."""
+    wanted = {"id": {"id": "id"}, "list": [{"id": 1}, {"id": 2}]}
     made = AgentSpec.from_yaml("id: id\nmetadata: {id: {id: id}, list: [{id: 1}, {id: 2}]}")
-    assert made.metadata.to_python() == {"id": {"id": "id"}, "list": [{"id": 1}, {"id": 2}]}
+    assert made.metadata.to_python() == wanted
+    assert AgentSpec.from_json(made.to_json()).metadata == made.metadata
+    assert AgentSpec.from_json(b'{"id": "id", "metadata": {"a": "b\\": {", "b": ["a", "a"]}}').id == "id"
 
 
 def test_a_spec_too_large_for_yaml_is_not_written() -> None:

@@ -268,6 +268,16 @@ async def test_a_question_includes_forgotten_memories(place: InspectedServer, br
         await page.locator(".card.gone", has_text="The shop runs on Postgres 14.").wait_for()
 
 
+async def test_an_empty_page_says_what_lies_elsewhere(place: InspectedServer, browser: Browser) -> None:
+    """Who names an agent without memories reads whose there are, and the fields suggest them."""
+    async with sign_in(browser, place) as page:
+        await page.get_by_role("combobox", name="Agent").fill("nobody")
+        await page.get_by_role("button", name="Apply").click()
+        await page.get_by_text("nothing of agent nobody, project shop; ").wait_for()
+        await page.locator("#agents option[value=coder]").wait_for(state="attached")
+        await page.locator("#projects option[value=shop]").wait_for(state="attached")
+
+
 async def test_who_signs_out_has_to_sign_in_again(place: InspectedServer, browser: Browser) -> None:
     """The server forgets the session, and the browser its secret."""
     async with sign_in(browser, place) as page:

@@ -15,9 +15,12 @@ ID = f"{HOME}-1"
 SESSION = f"{HOME}-session"
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/remember": {"content": "Kept."},
+    "/v1/documents": {"name": "a.txt", "text": "Kept."},
     "/v1/recall": {"query": "tea"},
     "/v1/forget": {"id": ID},
     "/v1/restore": {"id": ID},
+    "/v1/pin": {"id": "absent"},  # another row forgets the other one, which then cannot be pinned
+    "/v1/unpin": {"id": ID},
     "/v1/erase": {"id": "absent"},
     "/v1/relate": {"source": ID, "relation": "refines", "target": f"{HOME}-2"},
     "/v1/prune": {"max_access": 0},
@@ -34,7 +37,10 @@ IDS = {
     "/v1/spaces": f"{HOME}-agent",
 }
 EXPECTED_RIGHTS = {
-    "write": {"remember", "forget", "restore", "relate", "prune", "promote", "undo-promotion"},
+    "write": {
+        *("documents", "remember", "forget", "restore", "pin", "unpin"),
+        *("relate", "prune", "promote", "undo-promotion"),
+    },
     "erase": {"erase"},
 }
 
@@ -59,7 +65,7 @@ class Route(NamedTuple):
         described = PATHS[self.path][self.method]["parameters"]
         if "id" in [one["name"] for one in described]:
             parameters["id"] = IDS.get(self.path, ID)
-        if self.path == "/v1/remember":
+        if self.path in ("/v1/remember", "/v1/documents"):
             parameters["agent"] = "ada"
         with service.http.stream(
             self.method.upper(),

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.support.rest import HOME, Service, bearer, open_test_store, serve
+from tests.support.rest import HOME, OTHER, Service, bearer, open_test_store, serve
 from tests.support.stores import rate_hits
 
 from omoide import Scope, blocking
@@ -26,6 +26,22 @@ def keep_memory(ada: httpx2.Client, content: str, *, headers: Any = None, **fiel
     return ada.post("/v1/remember", params=ADA, json={"content": content, **fields}, headers=headers)
 
 
+def test_several_memories_are_erased_at_once(ada: httpx2.Client) -> None:
+    """One unknown id changes nothing, and an empty list does not mean everything."""
+
+    def erase(**body: Any) -> Any:
+        return ada.post("/v1/erase", params=ADA, json=body)
+
+    for id in ("a", "b", "c"):
+        assert keep_memory(ada, f"Memory {id}.", id=id).status_code == 200
+    assert erase(id=["a", "absent"]).status_code == 404
+    assert erase(id=[]).status_code == 422
+    assert erase(id=["a"], everything=True).status_code == 422
+    assert erase(id=["b", "a"]).json()["ids"] == ["b", "a"]
+    left = [entry["id"] for entry in ada.get("/v1/entries", params=ADA).json()["entries"]]
+    assert left == ["c", "default-2", "default-1"]
+
+
 def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> None:
     """Remember, read, recall, forget, restore, history and erase, each by its route."""
     made = keep_memory(ada, "The door is red.", id="door", type="fact")
@@ -37,12 +53,69 @@ def test_a_memory_lives_from_being_kept_to_being_erased(ada: httpx2.Client) -> N
     gone = ada.post("/v1/forget", json={"id": "door", "reason": "painted"})
     assert (gone.headers["etag"], gone.json()["superseded_reason"]) == ('"2"', "painted")
     assert ada.post("/v1/restore", json={"id": "door"}).json()["superseded_by"] is None
+    assert ada.post("/v1/pin", json={"id": "door"}).json()["id"] == "door"
+    assert [one["id"] for one in ada.get("/v1/pins", params={"agent": "ada"}).json()["entries"]] == ["door"]
+    assert ada.post("/v1/unpin", json={"id": "door"}).json()["id"] == "door"
+    assert ada.get("/v1/pins", params={"agent": "ada"}).json()["entries"] == []
     versions = ada.get("/v1/history", params={"id": "door"}).json()["versions"]
     assert [version["rev"] for version in versions] == [1, 2, 3]
     assert ada.post("/v1/erase", json={"id": "door", "reason": "asked to"}).json()["ids"] == ["door"]
     assert ada.get("/v1/entry", params={"id": "door"}).status_code == 404
     before = {"id": "door", "as_of": made.json()["entry"]["created_at"]}
     assert ada.get("/v1/entry", params=before).json()["type"] == "erased"
+
+
+def test_everyday_words_stand_for_types(ada: httpx2.Client) -> None:
+    """Bodies and queries take them, answers have the type; a wrong one is answered with the right ones."""
+    assert keep_memory(ada, "Say sorry first.", type="instruction").json()["entry"]["type"] == "agent_rule"
+    listed = ada.get("/v1/entries", params={"type": "directive"}).json()["entries"]
+    assert [entry["content"] for entry in listed] == ["Say sorry first."]
+    found = ada.post("/v1/recall", json={"query": "sorry", "filter": {"types": ["instruction"]}}).json()
+    assert [hit["entry"]["type"] for hit in found["hits"]] == ["agent_rule"]
+    refused = keep_memory(ada, "They say so.", type="rumour")
+    assert refused.status_code == 422
+    assert "use one of fact, assumption" in refused.text
+
+
+def test_an_empty_answer_tells_what_lies_elsewhere(ada: httpx2.Client) -> None:
+    """A notice of the list and of recall names the parameter that leads there."""
+    keep_memory(ada, "The door is red.")
+    told = ["nothing of agent bob; 3 of others: agent=ada"]
+    assert ada.get("/v1/entries", params={"agent": "bob"}).json()["notices"] == told
+    empty = ada.post("/v1/recall", params={"agent": "bob"}, json={"query": "tea"}).json()
+    assert (empty["hits"], empty["notices"]) == ([], told)
+    assert ada.get("/v1/entries").json()["notices"] == []
+    gone = ada.get("/v1/entry", params={"agent": "bob", "id": "default-1"})
+    assert gone.json()["detail"].endswith("the scope that was searched: namespace default, agent bob")
+
+
+def test_owners_and_namespaces_are_listed_as_the_token_allows(server: Service, ada: httpx2.Client) -> None:
+    """Who has memories in a scope, with their numbers; of namespaces those that the token may read."""
+    (one,) = ada.get("/v1/owners").json()["owners"]
+    assert (one["agent_id"], one["user_id"], one["entries"], one["live"]) == ("ada", None, 2, 2)
+    assert ada.get("/v1/owners", params={"agent": "bob"}).json() == {"owners": []}
+    assert ada.get("/v1/owners", params={"namespace": OTHER}).status_code == 403
+    assert ada.get("/v1/namespaces").json() == {"namespaces": [HOME]}
+    theirs = bearer(server.secrets.other)
+    known = httpx2.get(f"{server.url}/v1/namespaces", params={"namespace": OTHER}, headers=theirs)
+    assert known.json() == {"namespaces": [OTHER]}
+    assert httpx2.get(f"{server.url}/v1/namespaces", headers=theirs).status_code == 403
+
+
+def test_a_document_is_added_by_its_name_and_text(ada: httpx2.Client) -> None:
+    """Its passages are found; the same text changes nothing, and what cannot be read is a problem."""
+    body = {"name": "guide.md", "text": "# Guide\n\nThe key hangs by the door.\n", "tags": ["house"]}
+    first = ada.post("/v1/documents", params=ADA, json=body).json()
+    assert (first["outcome"], first["passages"]) == ("stored", 1)
+    found = ada.post("/v1/recall", json={"query": "where is the key?", "filter": {"tags": ["house"]}}).json()
+    kept = next(hit["entry"] for hit in found["hits"] if hit["entry"]["id"] != first["id"])
+    assert kept["evidence"][0] == {"kind": "document", "ref": "guide.md#char=9,35", "quote": None}
+    assert ada.post("/v1/documents", params=ADA, json=body).json()["outcome"] == "unchanged"
+    refused = ada.post("/v1/documents", params=ADA, json={"name": "a.docx", "text": "x"})
+    assert (refused.status_code, "save it as PDF or HTML" in refused.json()["detail"]) == (422, True)
+    refused = ada.post("/v1/documents", params=ADA, json={"name": "a", "text": "x", "format": "pdf"})
+    assert refused.status_code == 422
+    assert ada.post("/v1/documents", json=body).status_code == 422  # whose it is
 
 
 def test_relevance_is_given_and_can_be_required(ada: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,12 @@ BRIDGE = "bridge"
 """A session that is kept in one namespace and remembers in the other."""
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/remember": {"content": "A new note."},
+    "/v1/documents": {"name": "note.txt", "text": "A new note."},
     "/v1/recall": {"query": "tea", "filter": {"include_superseded": True}},
     "/v1/forget": {"id": f"{HOME}-1"},
     "/v1/restore": {"id": f"{HOME}-1"},
+    "/v1/pin": {"id": f"{HOME}-1"},
+    "/v1/unpin": {"id": f"{HOME}-1"},
     "/v1/erase": {"everything": True},
     "/v1/relate": {"source": f"{HOME}-1", "relation": "refines", "target": f"{HOME}-2"},
     "/v1/prune": {"max_access": 0},
@@ -140,7 +143,7 @@ def test_no_route_takes_a_scope_parameter_and_ignores_it(
     running: Running, path: str, method: str, parameter: str
 ) -> None:
     """A request narrowed to a name that nothing has is refused, finds nothing, or is about that name."""
-    writes = path == "/v1/remember"
+    writes = path in ("/v1/remember", "/v1/documents")
     scope = {"namespace": HOME, "agent": "ada"} if writes else {"namespace": HOME}
     scope[parameter] = "somebody" if writes else "nobody"
     answer = running.ask(path, method, running.service.secrets.admin, **scope)
@@ -149,7 +152,9 @@ def test_no_route_takes_a_scope_parameter_and_ignores_it(
         assert answer.status_code == 400
         assert answer.json()["field"] == parameter
     elif writes:
-        assert answer.json()["entry"][f"{parameter}_id"] == "somebody"
+        id = answer.json()["id"] if "id" in answer.json() else answer.json()["entry"]["id"]
+        stored = running.service.store.sync.get(id, Scope(namespace=HOME))
+        assert getattr(stored, f"{parameter}_id") == "somebody"
     elif path == "/v1/status":
         assert answer.json()["stats"]["entries"] == 0
     else:
@@ -163,7 +168,7 @@ def test_what_is_not_narrowed_is_shown(running: Running, path: str) -> None:
     """The marks that the other test looks for are there without a narrower scope."""
     answer = running.ask(path, "get", running.service.secrets.read, namespace=HOME)
     assert answer.status_code == 200
-    empty = path in ("/v1/conflicts", "/v1/review", "/v1/status")
+    empty = path in ("/v1/conflicts", "/v1/namespaces", "/v1/pins", "/v1/review", "/v1/status")
     assert empty or [mark for mark in MARKS if mark in answer.text]
 
 

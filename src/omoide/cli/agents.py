@@ -1,4 +1,4 @@
-"""The `agents`, `spaces`, `identity` and `who-can` commands: inspect hibernated agents."""
+"""The commands about agents: `agents`, `spaces`, `identity` and `who-can` for stored ones, and `owners`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from omoide.cli.shell import (
     NOT_FOUND,
     OK,
+    REPOSITORY,
     CommandContext,
     command,
     print_fields,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from omoide.core.memory import Space
 
 
+_OWNER_FIELDS = {"namespace": "namespace", "user": "user_id", "agent": "agent_id", "project": "project_id"}
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 
 
@@ -116,6 +118,44 @@ def who_can_command(
 
     ctx.print_result({"agents": matches}, show)
     return OK if matches else NOT_FOUND
+
+
+@command("owners", "omoide owners", "omoide owners --by agent", "omoide owners --by namespace --json")
+@click.option(
+    "--by",
+    type=click.Choice(("namespace", "user", "agent", "project")),
+    help="One line for each of these; by default one for each user, agent and project.",
+)
+def owners_command(ctx: CommandContext, by: str | None) -> int:
+    """List who has memories in the namespace, and how many: users, agents and projects.
+
+    `--by namespace` counts all namespaces of the store.
+    """
+    from omoide.service.owners import group_owners
+
+    scope = ctx.read_scope
+    if ctx.settings.project.origin == REPOSITORY:
+        scope = scope.replace(project_id=None)
+    with ctx.open_store() as store:
+        names = store.sync.namespaces() if by == "namespace" else [scope.namespace]
+        owners = [one for name in names for one in store.sync.owners(scope.replace(namespace=name))]
+
+    titles: tuple[str, ...] = ("user", "agent", "project") if by is None else (by,)
+    if by is not None:
+        owners = [*group_owners(owners, _OWNER_FIELDS[by]).values()]
+    rows = [tuple(getattr(one, _OWNER_FIELDS[title]) or "" for title in titles) for one in owners]
+    answer = [
+        {**dict(zip(titles, row, strict=True)), "live": one.live, "entries": one.entries}
+        for row, one in zip(rows, owners, strict=True)
+    ]
+
+    def show() -> None:
+        lines = [(*row, str(one.live), str(one.entries)) for row, one in zip(rows, owners, strict=True)]
+        print_table((*titles, "in use", "all"), lines)
+        _report_if_empty(answer)
+
+    ctx.print_result({"owners": answer}, show)
+    return OK if answer else NOT_FOUND
 
 
 def parse_limits(options: Iterable[str]) -> dict[str, Any]:

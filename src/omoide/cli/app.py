@@ -31,12 +31,15 @@ from omoide.cli.shell import (
 from omoide.errors import OmoideError
 
 _MODULES = {
-    "memories": ("remember", "recall", "forget", "restore", "list", "show", "history", "erase", "scrub"),
+    "memories": (
+        *("remember", "recall", "forget", "restore", "pin", "unpin"),
+        *("list", "show", "history", "erase", "scrub"),
+    ),
     "knowledge": ("relate", "related", "provenance", "review", "conflicts", "prune"),
-    "transfer": ("sparql", "validate", "export", "import", "copy"),
+    "transfer": ("add", "sparql", "validate", "export", "import", "copy"),
     "chat": ("chat", "preflight"),
     "sessions": ("sessions", "context", "promote", "undo-promotion"),
-    "agents": ("agents", "spaces", "identity", "who-can"),
+    "agents": ("agents", "spaces", "identity", "who-can", "owners"),
     "server": ("token", "serve", "mcp"),
     "maintenance": ("backup", "restore-backup", "reindex", "doctor", "eval"),
     "app": ("completion",),

@@ -42,7 +42,7 @@ from omoide.cli.shell import (
     sanitize_text,
     truncate,
 )
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Scope, is_captured, passages_of
 from omoide.errors import Invalid, NotFound, OmoideError, TurnPending
 
 if TYPE_CHECKING:
@@ -66,11 +66,18 @@ _MAX_LISTED = 5
 def agent_options(function: Any) -> Any:
     """Add the options that select and configure the agent."""
     for option in (
-        click.option("--capture/--no-capture", default=None, help="Whether what is said is remembered."),
+        click.option("--no-capture", is_flag=True, help="Remember nothing of what is said."),
+        click.option(
+            "--capture",
+            type=click.Choice(("messages", "conversation", "user", "off")),
+            is_flag=False,
+            flag_value="conversation",
+            help="What is remembered of each turn; alone: conversation.",
+        ),
         click.option(
             "--scope",
-            type=click.Choice(("agent", "session")),
-            help="Whose memory: the agent's or the session's.",
+            type=click.Choice(("agent", "session", "project", "user")),
+            help="Whose memory: the agent's or the session's, or of all agents the project's or the user's.",
         ),
         click.option("--instructions", metavar="TEXT", help="Instructions for the agent."),
         click.option(
@@ -114,8 +121,8 @@ def _memory_policy(spec: AgentSpec, namespace: CliSetting, options: dict[str, An
     changes: dict[str, Any] = {}
     if options["scope"] is not None:
         changes["scope"] = options["scope"]
-    if options["capture"] is not None:
-        changes["capture"] = "conversation" if options["capture"] else "off"
+    if options["capture"] is not None or options["no_capture"]:
+        changes["capture"] = "off" if options["no_capture"] else options["capture"]
     if spec.memory is None and not changes:
         return None
     policy = spec.memory or MemoryPolicy()
@@ -180,7 +187,8 @@ def scripted_model(request: Request, journal: Journal) -> str:
     """Reply without a model: list the recalled memories that match the message."""
     recalled = journal.recalled
     hits = () if recalled is None or recalled.weak else recalled.hits
-    lines = dict.fromkeys(_memory_line(hit.entry) for hit in hits if hit.score > 0)
+    matching = [hit.entry for hit in hits if hit.score > 0]
+    lines = dict.fromkeys(_memory_line(entry) for entry in matching if not _is_answer(entry))
     if not lines:
         return "[script] I remember nothing about that."
     return "\n".join(["[script] I remember:", *(f"- {line}" for line in [*lines][:_MAX_LISTED])])
@@ -191,10 +199,14 @@ def _memory_line(entry: Entry) -> str:
 
     Of a captured conversation only the user's part is shown, or replies would quote earlier replies.
     """
-    content = entry.content
-    if entry.metadata.get("kind") == "conversation":
-        content = "you said: " + content.removeprefix("User: ").partition("\nAssistant: ")[0]
-    return truncate(content, _MAX_CONTENT)
+    passages = passages_of(entry)
+    content = passages[0].text if passages else entry.content
+    return truncate(f"you said: {content}" if is_captured(entry) else content, _MAX_CONTENT)
+
+
+def _is_answer(entry: Entry) -> bool:
+    """Return True for what an assistant said: replies would quote earlier replies."""
+    return is_captured(entry) and entry.message is not None and entry.message.role == "assistant"
 
 
 T = TypeVar("T")
@@ -356,7 +368,7 @@ async def _open_session(ctx: CommandContext, store: AsyncStore, spec: AgentSpec,
         return session
     id = ctx.settings.session.value
     if must_exist:
-        raise session_not_found(str(id))
+        raise session_not_found(str(id), ctx.scope.namespace)
     return await Session.start(
         spec,
         id,

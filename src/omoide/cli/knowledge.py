@@ -45,7 +45,7 @@ def provenance_command(ctx: CommandContext, id: str, depth: int) -> None:
     from omoide.longterm.lineage import provenance
 
     with ctx.open_store() as store:
-        tree = run_async(provenance, store, id, ctx.scope, depth=depth)
+        tree = run_async(provenance, store, id, ctx.read_scope, depth=depth)
     ctx.print_result(tree, lambda: click.echo(sanitize_text(str(tree))))
 
 
@@ -59,7 +59,7 @@ def related_command(ctx: CommandContext, id: str, relation: str | None, depth: i
     from omoide.longterm.relations import related
 
     with ctx.open_store() as store:
-        neighbours = run_async(related, store, id, ctx.scope, relation, depth=depth, limit=limit)
+        neighbours = run_async(related, store, id, ctx.read_scope, relation, depth=depth, limit=limit)
 
     def show() -> None:
         print_table(
@@ -104,9 +104,9 @@ def relate_command(
 
     with ctx.open_store(load_embedder=relation == "derived_from") as store:
         if undo:
-            _undo_relation(store, source, relation, target, ctx.scope)
+            _undo_relation(store, source, relation, target, ctx.read_scope)
         else:
-            run_async(relate, store, source, relation, target, ctx.scope, strict=strict, reason=reason)
+            run_async(relate, store, source, relation, target, ctx.read_scope, strict=strict, reason=reason)
     text = f"{_statement(source, relation, target)}{'  undone' if undo else ''}"
     answer = {"source": source, "relation": relation, "target": target, "undone": undo}
     ctx.print_result(answer, lambda: click.echo(sanitize_text(text)))
@@ -168,7 +168,7 @@ def review_command(ctx: CommandContext, limit: int, soon: str) -> None:
     if soon_ms < 0:
         raise Invalid("--soon", f"is {soon!r}, which is over", "write a time to come, such as 7d")
     with ctx.open_store() as store:
-        report = run_async(review, store, ctx.scope, limit=limit, soon_ms=soon_ms, now=now)
+        report = run_async(review, store, ctx.read_scope, limit=limit, soon_ms=soon_ms, now=now)
     ctx.print_result(report, lambda: click.echo(sanitize_text(str(report))))
 
 
@@ -183,12 +183,13 @@ def conflicts_command(ctx: CommandContext, limit: int) -> int:
     from omoide.longterm.conflicts import find_conflicts
 
     with ctx.open_store() as store:
-        pairs = run_async(find_conflicts, store, ctx.scope, limit=limit)
+        pairs = run_async(find_conflicts, store, ctx.read_scope, limit=limit)
+        notices = () if pairs else ctx.elsewhere(store)
 
     def show() -> None:
         print_table(("about", "id", "says", "id", "says"), [_conflict_row(pair) for pair in pairs])
         if not pairs:
-            ctx.print_nothing_found()
+            ctx.print_nothing_found(notices)
 
     ctx.print_result({"conflicts": pairs}, show)
     return OK if pairs else NOT_FOUND

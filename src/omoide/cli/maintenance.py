@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,11 +26,14 @@ from omoide.cli.shell import (
     sanitize,
     store_file,
 )
+from omoide.core.entry import Scope
 from omoide.errors import Corrupted, Invalid, NotFound, OmoideError, StoreFailed
-from omoide.stores.records import Finding
+from omoide.service.owners import group_owners
+from omoide.stores.records import Finding, Stats
 from omoide.stores.redaction import mask_url
 from omoide.stores.reindex import reindex_remedy
-from omoide.stores.sqlite.store import network_file_system
+from omoide.stores.sqlite.connection import may_write
+from omoide.stores.sqlite.store import abandoned_copies, network_file_system, remove_copy
 
 if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
@@ -38,9 +41,12 @@ if TYPE_CHECKING:
 
 
 _MIN_FREE_BYTES = 200_000_000
+_MAX_AGENTS = 10
+"""Number of agents that are named for each namespace."""
 _EXTRAS = {
     "vector": ("numpy", "onnxruntime", "tokenizers"),
     "models": ("pydantic_ai",),
+    "documents": ("markdown_it", "pypdf", "selectolax"),
     "graph": ("pyoxigraph",),
     "shacl": ("pyoxigraph", "pyshacl"),
     "mcp": ("mcp",),
@@ -66,7 +72,9 @@ def doctor_command(ctx: CommandContext, repair: bool, set_aside: Path | None) ->
     """Check the store, and tell where each setting comes from.
 
     Ends with code 1 if there is a problem. `--repair` moves damaged rows to a file, keeps a file with damaged
-    pages beside the new one, and rebuilds index terms and dependencies of all other memories.
+    pages beside the new one, removes what killed backups left there, and rebuilds index terms and
+    dependencies of all other memories. It ends with code 0 if all was mended, and with code 1 if rows were
+    lost or set aside, which the line `repair` counts.
     """
     findings = [*(_repair(ctx, set_aside) if repair else ()), *_findings(ctx)]
     settings_by_name = ctx.settings._asdict()
@@ -93,6 +101,9 @@ def _repair(ctx: CommandContext, set_aside: Path | None) -> Iterator[Finding]:
     from omoide.stores.sqlite.salvage import repair_file
 
     file = store_file(ctx.settings.store.value or "")
+    for part in [] if file is None else abandoned_copies(file):
+        remove_copy(part)
+        yield Finding("backup", "ok", f"removed {part}, which a killed backup left")
     result = repair_file(file) if file is not None and file.exists() else None
     if result is None:
         with ctx.open_store() as store:
@@ -106,7 +117,8 @@ def _repair(ctx: CommandContext, set_aside: Path | None) -> Iterator[Finding]:
     counts += [f"{result.links} links without an end deleted"] * bool(result.links)
     counts += [f"{result.checked} rows got a checksum"] * bool(result.checked)
     counts += [f"{result.without_vectors} without vectors: omoide reindex"] * bool(result.without_vectors)
-    yield Finding("repair", "note" if result.file else "ok", ", ".join(counts))
+    state = "problem" if result.set_aside or result.lost else "note" if result.file else "ok"
+    yield Finding("repair", state, ", ".join(counts))
 
 
 def _findings(ctx: CommandContext) -> Iterator[Finding]:
@@ -121,8 +133,12 @@ def _findings(ctx: CommandContext) -> Iterator[Finding]:
 def _file_findings(file: Path) -> Iterator[Finding]:
     if file.exists():
         yield Finding("file", "ok", f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
+        if not may_write(file):
+            yield Finding("access", "note", "you may read it, and not write it or its folder")
     else:
         yield Finding("file", "note", f"{file} does not exist yet; remember something and it will")
+    for part in abandoned_copies(file):
+        yield Finding("backup", "note", f"a killed backup left {part}; omoide doctor --repair removes it")
     kind = network_file_system(file)
     if kind is None:
         yield Finding("file system", "ok", "on this machine")
@@ -146,9 +162,11 @@ def free_bytes(file: Path) -> int:
 def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
     try:
         with ctx.open_store(load_embedder=True) as store:
-            stats = store.sync.stats(ctx.scope)
+            namespaces = store.sync.namespaces()
+            counts = {name: store.sync.stats(Scope(namespace=name)) for name in namespaces}
+            stats = store.sync.stats(ctx.read_scope)
             yield from store.sync.findings()
-            without_vectors = stats.without_vectors if stats.embedder else 0
+            without_vectors = sum(one.without_vectors for one in counts.values()) if stats.embedder else 0
             text = f"vectors of {stats.embedder}" if stats.embedder else "no vectors"
             own = store.sync.embedder
             if own is not None and stats.embedder not in (None, own.name):
@@ -157,9 +175,11 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
             else:
                 more = f"; {without_vectors} entries have none: omoide reindex" if without_vectors else ""
                 yield Finding("embedder", "note" if without_vectors else "ok", text + more)
-            counts = (stats.live, "in use"), (stats.superseded, "forgotten"), (stats.stale, "stale")
-            text = ", ".join(f"{count} {how}" for count, how in (*counts, (stats.expired, "expired")))
-            yield Finding("entries", "ok", f"{text}, in {ctx.scope_text()}")
+            yield Finding("entries", "ok", f"{_count_entries(counts.values())} in the whole store")
+            for name in (name for name in namespaces if counts[name].entries):
+                yield Finding(f"namespace {name}", "ok", _describe_namespace(store, name, counts[name]))
+            if ctx.read_scope != Scope(namespace=ctx.scope.namespace):
+                yield Finding("scope", "ok", f"{_count_entries([stats])} in {ctx.scope_text(read=True)}")
             if stats.unchecked:
                 text = f"{stats.unchecked} rows of an older version; omoide doctor --repair"
                 yield Finding("checksums", "note", text)
@@ -174,6 +194,24 @@ def _store_findings(ctx: CommandContext) -> Iterator[Finding]:
         yield Finding("integrity", "problem", f"{problem}; omoide doctor --repair, or restore a backup")
     if not problems:
         yield Finding("integrity", "ok", "everything agrees")
+
+
+def _count_entries(stats: Iterable[Stats]) -> str:
+    names = {"live": "in use", "superseded": "forgotten", "stale": "stale", "expired": "expired"}
+    totals = dict.fromkeys(names, 0)
+    for one in stats:
+        for name in names:
+            totals[name] += getattr(one, name)
+    return ", ".join(f"{totals[name]} {text}" for name, text in names.items())
+
+
+def _describe_namespace(store: AsyncStore, namespace: str, stats: Stats) -> str:
+    """Return how many memories a namespace has, and how many of them the largest agents."""
+    agents = group_owners(store.sync.owners(Scope(namespace=namespace)), "agent_id")
+    largest = sorted(agents.items(), key=lambda item: (-item[1].entries, str(item[0])))
+    named = [f"{name} {owner.entries}" for name, owner in largest[:_MAX_AGENTS]]
+    more = f" and {len(agents) - _MAX_AGENTS} more" if len(agents) > _MAX_AGENTS else ""
+    return f"{stats.entries} entries{': agents ' if named else ''}{', '.join(named)}{more}"
 
 
 def _extra_findings() -> Iterator[Finding]:
@@ -304,7 +342,7 @@ def reindex_command(ctx: CommandContext) -> None:
     """Give all memories vectors of the embedder, and index terms of this version.
 
     The store can be used meanwhile: the old vectors serve until all new ones are there. A run that was
-    stopped continues where it was.
+    stopped continues where it was. Without an embedder only index terms are computed, and vectors stay.
     """
     embedder = embedders.choose(ctx.settings.embedder.value)
     with ctx.open_store() as store, progress_bar() as report:
@@ -317,6 +355,13 @@ def reindex_command(ctx: CommandContext) -> None:
             f"{result.given_vectors} supplied vectors kept"
         )
 
+    if embedder is None:
+        setting = ctx.settings.embedder
+        click.echo(
+            f"No vectors were computed, only index terms: the embedder is {setting.value or 'none'!r} "
+            f"[{setting.origin}]; `omoide reindex --embedder local` computes them.",
+            err=True,
+        )
     ctx.print_result(msgspec.structs.asdict(result), show)
 
 

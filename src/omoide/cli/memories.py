@@ -11,11 +11,13 @@ from omoide import clock
 from omoide.cli import shell
 from omoide.cli.shell import (
     COUNT,
+    DEFAULT_AGENT,
     FAILED,
     NOT_FOUND,
     OK,
     REPOSITORY,
     ROW_WIDTH,
+    CliSetting,
     CommandContext,
     command,
     content_with_status,
@@ -32,11 +34,13 @@ from omoide.cli.shell import (
     supersession_text,
     truncate,
 )
-from omoide.core.entry import MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope
-from omoide.errors import Corrupted, Invalid, OmoideError
+from omoide.core.entry import MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope, check_type
+from omoide.errors import Corrupted, Invalid
 from omoide.stores.records import Query, Version
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from omoide.stores.async_store import AsyncStore
     from omoide.stores.records import EraseReceipt
 
@@ -48,6 +52,7 @@ _MAX_LISTED = 20
     "erase",
     'omoide erase mem_0123 --reason "asked for by the user"',
     "omoide erase --all --session conv-1 --dry-run",
+    'omoide erase --user ann --reason "the account was closed"',
 )
 @click.argument("ids", nargs=-1, metavar="[ID]…")
 @click.option(
@@ -66,7 +71,15 @@ def erase_command(
 
     Versions, vectors, links and index terms go; only the id, the time and the reason are kept. What
     `omoide forget` does can be undone, this cannot.
+
+    With --user alone, all that the namespace holds of the user goes: of every agent, project and session,
+    transcripts included.
     """
+    from omoide import blocking
+
+    user = ctx.settings.user
+    if not ids and not everything and user.value is not None and user.origin == "--user":
+        ctx, everything = _with_whole_user(ctx), True
     if bool(ids) == everything:
         raise Invalid("ids", "must be given, or --all", "name the memories, or the scope with --all")
     if everything and ctx.settings.project.origin == REPOSITORY:
@@ -74,21 +87,40 @@ def erase_command(
     unique = list(dict.fromkeys(ids))
     with ctx.open_store() as store:
         entries = _readable(store, unique, ctx) if unique else store.sync.list_entries(ctx.scope)
+        documents = 0 if unique else _count_documents(store.sync, ctx.scope)
         if dry_run:
-            answer = {"dry_run": True, "scope": ctx.scope, "entries": entries}
-            ctx.print_result(answer, lambda: _print_entries(entries, ctx))
+            answer = {"dry_run": True, "scope": ctx.scope, "entries": entries, "documents": documents}
+            ctx.print_result(answer, lambda: _print_entries(entries, documents, ctx))
             return
         if not yes:
-            _print_entries(entries, ctx, err=True)
+            _print_entries(entries, documents, ctx, err=True)
             click.confirm("Erase them permanently?", abort=True, err=True)
-        receipts, failure = _erase_each(store, unique or [None], ctx, reason)
-    if receipts:
-        answer = {"dry_run": False, "scope": ctx.scope, "receipts": receipts}
-        ctx.print_result(answer, lambda: _print_receipts(receipts, ctx, everything=everything))
-    if failure is not None:
-        if receipts:
-            click.echo(f"not erased: {', '.join(map(sanitize, unique[len(receipts) :]))}", err=True)
-        raise failure
+        # Of everything, only one agent's is erased; what an id names, whoever has it.
+        scope = ctx.read_scope if unique else ctx.scope
+        receipt = blocking.erase(store, scope, id=unique or None, reason=reason)
+    answer = {"dry_run": False, "scope": ctx.scope, "receipts": [receipt]}
+    ctx.print_result(answer, lambda: _print_receipt(receipt, ctx, everything=everything))
+
+
+def _with_whole_user(ctx: CommandContext) -> CommandContext:
+    """Return a context for all that its namespace holds of its user."""
+    settings = ctx.settings
+    for name in ("agent", "project", "session"):
+        if getattr(settings, name).origin == f"--{name}" and getattr(settings, name).value is not None:
+            raise Invalid(name, "is given beside --user", "add --all to erase this part of what is theirs")
+    every = CliSetting(None, "--user")
+    return ctx._replace(settings=settings._replace(agent=every, project=every, session=every))
+
+
+def _count_documents(store: Any, scope: Scope) -> int:
+    """Return the number of documents in a scope, such as sessions and their transcripts."""
+    count = 0
+    for kind in store.kinds(scope.namespace) if scope.project_id is None else ():
+        after: str | None = None
+        while page := store.documents(kind, scope, after=after):
+            count += len(page)
+            after = page[-1].id
+    return count
 
 
 def _readable(store: AsyncStore, wanted: Sequence[str], ctx: CommandContext) -> list[Entry]:
@@ -96,7 +128,7 @@ def _readable(store: AsyncStore, wanted: Sequence[str], ctx: CommandContext) -> 
     entries = []
     for id in wanted:
         try:
-            entries.append(store.sync.get(id, ctx.scope))
+            entries.append(store.sync.get(id, ctx.read_scope))
         except Corrupted:
             click.echo(f"{sanitize(id)} is damaged and cannot be shown", err=True)
     return entries
@@ -115,50 +147,37 @@ def scrub_command(ctx: CommandContext) -> int:
     def show() -> None:
         if receipt.scrubbed:
             click.echo("scrubbed")
-        _print_unreached([receipt])
+        _print_unreached(receipt)
 
     ctx.print_result(receipt, show)
     return OK if receipt.scrubbed else FAILED
 
 
-def _erase_each(
-    store: AsyncStore, ids: Sequence[str | None], ctx: CommandContext, reason: str | None
-) -> tuple[list[EraseReceipt], OmoideError | None]:
-    """Erase ids one by one; return the receipts, and the error that stopped it, if any."""
-    from omoide import blocking
-
-    receipts: list[EraseReceipt] = []
-    for id in ids:
-        try:
-            receipts.append(blocking.erase(store, ctx.scope, id=id, reason=reason))
-        except OmoideError as error:
-            return receipts, error
-    return receipts, None
+def _format_found(memories: int, documents: int) -> str:
+    """Return how many memories there are, and how many documents if there are any."""
+    found = format_count(memories, "memory", "memories")
+    return f"{found} and {format_count(documents, 'document', 'documents')}" if documents else found
 
 
-def _print_entries(entries: list[Entry], ctx: CommandContext, *, err: bool = False) -> None:
-    click.echo(f"{format_count(len(entries), 'memory', 'memories')} of {ctx.scope_text()}:", err=err)
+def _print_entries(entries: list[Entry], documents: int, ctx: CommandContext, *, err: bool = False) -> None:
+    click.echo(f"{_format_found(len(entries), documents)} of {ctx.scope_text()}:", err=err)
     for entry in entries[:_MAX_LISTED]:
         click.echo(f"  {entry.id}  {truncate(entry.content, 70)}", err=err)
     if len(entries) > _MAX_LISTED:
         click.echo(f"  … and {len(entries) - _MAX_LISTED} more", err=err)
 
 
-def _print_receipts(receipts: list[EraseReceipt], ctx: CommandContext, *, everything: bool) -> None:
-    for receipt in receipts:
-        erased = f"erased, in {format_count(receipt.versions, 'version', 'versions')}"
-        if everything:
-            count = format_count(len(receipt.ids), "memory", "memories")
-            click.echo(f"{count} of {ctx.scope_text()} {erased}")
-        else:
-            click.echo(f"{', '.join(receipt.ids)}  {erased}")
-    _print_unreached(receipts)
+def _print_receipt(receipt: EraseReceipt, ctx: CommandContext, *, everything: bool) -> None:
+    erased = f"erased, in {format_count(receipt.versions, 'version', 'versions')}"
+    if everything:
+        click.echo(f"{_format_found(len(receipt.ids), receipt.documents)} of {ctx.scope_text()} {erased}")
+    else:
+        click.echo(f"{', '.join(receipt.ids)}  {erased}")
+    _print_unreached(receipt)
 
 
-def _print_unreached(receipts: Sequence[EraseReceipt]) -> None:
-    for unreached in dict.fromkeys(
-        part for receipt in receipts for part in (*receipt.pending, *receipt.unreachable)
-    ):
+def _print_unreached(receipt: EraseReceipt) -> None:
+    for unreached in dict.fromkeys((*receipt.pending, *receipt.unreachable)):
         click.echo(f"not reached: {sanitize(unreached)}", err=True)
 
 
@@ -166,12 +185,27 @@ _MAX_CONTENT = 500
 """Number of characters of a memory that are shown."""
 
 
+class MemoryType(click.ParamType[str]):
+    """Command-line type of a memory type, or of an everyday word that stands for one."""
+
+    name = "type"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return check_type(value, "--type")
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in MEMORY_TYPES if name.startswith(incomplete)]
+
+
 types_option = click.option(
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(MEMORY_TYPES),
-    metavar="TYPE",
+    type=MemoryType(),
     help="Of this type; repeated: of any of them.",
 )
 
@@ -243,12 +277,14 @@ def recall_command(
         result = blocking.recall(
             store,
             query,
-            ctx.scope,
+            _recalled_scope(ctx, store),
             limit=limit,
             filter=filter,
             max_tokens=max_tokens,
             min_relevance=min_relevance,
         )
+        if not result.hits and not result.withheld:
+            result = result.replace(notices=(*result.notices, *ctx.elsewhere(store)))
     answer = {
         "hits": result.hits,
         "withheld": result.withheld,
@@ -257,6 +293,18 @@ def recall_command(
     }
     ctx.print_result(answer, lambda: _print_recall(ctx, result, explain=explain, numbers=numbers))
     return OK if result.hits else NOT_FOUND
+
+
+def _recalled_scope(ctx: CommandContext, store: AsyncStore) -> Scope:
+    """Return the scope to recall from: that of a session has the agent of the session."""
+    scope = ctx.read_scope
+    if scope.session_id is None or scope.agent_id is not None:
+        return scope
+    agents = {owner.agent_id for owner in store.sync.owners(scope)}
+    if len(agents) > 1:
+        remedy = f"name one of {', '.join(sorted(agents))} with --agent"
+        raise Invalid("--session", f"{scope.session_id!r} is of several agents", remedy)
+    return scope.replace(agent_id=agents.pop() if agents else ctx.scope.agent_id)
 
 
 def _print_recall(ctx: CommandContext, result: RecallResult, *, explain: bool, numbers: bool) -> None:
@@ -298,25 +346,29 @@ def list_command(
     """
     filter = build_filter(options, include_superseded=forgotten, include_expired=expired, include_stale=stale)
     with ctx.open_store() as store:
-        page = store.sync.query(Query.new(scope=ctx.scope, filter=filter, limit=limit, cursor=cursor))
+        page = store.sync.query(Query.new(scope=ctx.read_scope, filter=filter, limit=limit, cursor=cursor))
+        if not page.entries:
+            page = page.replace(notices=ctx.elsewhere(store))
 
     def show() -> None:
-        print_table(
-            ("id", "when", "type", "content"),
-            [
-                (
-                    entry.id,
-                    format_time(_entry_time(entry)),
-                    entry.type or "",
-                    truncate(content_with_status(entry), ROW_WIDTH),
-                )
-                for entry in page.entries
-            ],
-        )
+        titles: tuple[str, ...] = ("id", "when", "type", "content")
+        rows: list[tuple[str, ...]] = [
+            (
+                entry.id,
+                format_time(_entry_time(entry)),
+                entry.type or "",
+                truncate(content_with_status(entry), ROW_WIDTH),
+            )
+            for entry in page.entries
+        ]
+        if any(entry.agent_id != DEFAULT_AGENT for entry in page.entries):
+            titles = (*titles, "agent")
+            rows = [(*row, entry.agent_id) for row, entry in zip(rows, page.entries, strict=True)]
+        print_table(titles, rows)
         if page.cursor is not None:
             click.echo(f"There are more: --cursor {page.cursor}", err=True)
         if not page.entries:
-            ctx.print_nothing_found()
+            ctx.print_nothing_found(page.notices)
 
     ctx.print_result(page, show)
     return OK if page.entries else NOT_FOUND
@@ -327,10 +379,11 @@ def list_command(
 def show_command(ctx: CommandContext, id: str) -> None:
     """Show one memory with everything that is known of it."""
     with ctx.open_store() as store:
-        entry = store.sync.get(id, ctx.scope)
-        links = store.sync.links(id, ctx.scope)
-        access = store.sync.access(id, ctx.scope)
-        chains = _stale_chains(store, entry, ctx.scope) if entry.stale else []
+        scope = ctx.read_scope
+        entry = store.sync.get(id, scope)
+        links = store.sync.links(id, scope)
+        access = store.sync.access(id, scope)
+        chains = _stale_chains(store, entry, scope) if entry.stale else []
 
     def show() -> None:
         print_fields({**_entry_fields(entry), "stale": "; ".join(chains)})
@@ -346,7 +399,7 @@ def show_command(ctx: CommandContext, id: str) -> None:
 def history_command(ctx: CommandContext, id: str) -> None:
     """Show the versions of a memory, oldest first."""
     with ctx.open_store() as store:
-        versions = store.sync.history(id, ctx.scope)
+        versions = store.sync.history(id, ctx.read_scope)
     ctx.print_result(
         {"versions": versions},
         lambda: print_table(
@@ -414,7 +467,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
 )
 @click.argument("text")
 @click.option(
-    "--type", type=click.Choice(MEMORY_TYPES), metavar="TYPE", help="Its kind: fact, decision, convention, …"
+    "--type", type=MemoryType(), help="Its kind: fact, decision, convention, …, or a word such as preference."
 )
 @click.option("--tag", "tags", multiple=True, help="A tag; may be repeated.")
 @click.option("--confidence", type=float, help="Its confidence, from 0 to 1.")
@@ -465,8 +518,47 @@ def forget_command(ctx: CommandContext, id: str, **options: Any) -> None:
     from omoide import blocking
 
     with ctx.open_store() as store:
-        entry = blocking.forget(store, id, ctx.scope, **_without_none(options))
+        entry = blocking.forget(store, id, ctx.read_scope, **_without_none(options))
     ctx.print_result(entry, lambda: _print_change("forgotten", entry))
+
+
+@command("pin", "omoide pin mem_0123", "omoide pin --list")
+@click.argument("id", required=False)
+@click.option("--list", "show", is_flag=True, help="List what is pinned.")
+def pin_command(ctx: CommandContext, id: str | None, show: bool) -> None:
+    """Put a memory into every prompt of its agent."""
+    from omoide import blocking
+
+    if show == (id is not None):
+        raise click.UsageError("Name one memory, or pass --list.")
+    with ctx.open_store() as store:
+        if id is not None:
+            entry = blocking.pin(store, id, ctx.read_scope)
+            ctx.print_result(entry, lambda: _print_change("pinned", entry))
+            return
+        entries = blocking.pinned(store, ctx.read_scope)
+    ctx.print_result({"entries": entries}, lambda: _print_pins(entries))
+
+
+def _print_pins(entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        agent = "" if entry.agent_id == DEFAULT_AGENT else f"agent {entry.agent_id}"
+        owners = (agent, "" if entry.user_id is None else f"user {entry.user_id}")
+        mark = ", ".join(sanitize(owner) for owner in owners if owner)
+        click.echo(f"{entry.id}  {truncate(entry.content, 60)}" + (f"  ({mark})" if mark else ""))
+    if not entries:
+        click.echo("Nothing is pinned.", err=True)
+
+
+@command("unpin", "omoide unpin mem_0123")
+@click.argument("id")
+def unpin_command(ctx: CommandContext, id: str) -> None:
+    """Take a memory out of every prompt; it stays stored."""
+    from omoide import blocking
+
+    with ctx.open_store() as store:
+        entry = blocking.unpin(store, id, ctx.read_scope)
+    ctx.print_result(entry, lambda: _print_change("unpinned", entry))
 
 
 @command("restore", "omoide restore mem_0123")
@@ -477,8 +569,8 @@ def restore_command(ctx: CommandContext, id: str, **options: Any) -> None:
     from omoide import blocking
 
     with ctx.open_store() as store:
-        before = store.sync.get(id, ctx.scope)
-        entry = blocking.reinstate(store, id, ctx.scope, **_without_none(options))
+        before = store.sync.get(id, ctx.read_scope)
+        entry = blocking.reinstate(store, id, ctx.read_scope, **_without_none(options))
     outcome = "restored" if entry.rev != before.rev else "unchanged, it was not forgotten"
     ctx.print_result(entry, lambda: _print_change(outcome, entry))
 

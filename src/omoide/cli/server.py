@@ -220,7 +220,7 @@ def serve_command(
         _check_any_token(ctx, store, host)
         address, port = listener.getsockname()[:2]
         hosts = {*names} if is_wildcard(address) else {*names, address, f"[{address}]", host}
-        sessions = InspectorSessions(ctx.scope)
+        sessions = InspectorSessions(ctx.read_scope)
         rest = create_app(store, hosts=hosts, request_timeout=request_timeout, inspector_sessions=sessions)
         mcp_options = {"host": address, "allowed_hosts": hosts, "request_timeout": request_timeout}
         app, mcp = _mount_mcp(rest, store, ctx, mcp_options)

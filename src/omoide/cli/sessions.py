@@ -29,6 +29,7 @@ from omoide.cli.shell import (
 )
 from omoide.core import codec
 from omoide.core.value import check_unit
+from omoide.errors import Invalid
 
 if TYPE_CHECKING:
     from omoide.core.thread import ThreadEntry
@@ -43,11 +44,21 @@ if TYPE_CHECKING:
 REACHES = ("session", "project", "user", "agent")
 
 
-@command("promote", "omoide promote conv-1", "omoide promote conv-1 --threshold 0.5 --apply")
+@command(
+    "promote",
+    "omoide promote conv-1",
+    "omoide promote conv-1 --threshold 0.5 --apply",
+    "omoide promote conv-1 --extract --apply",
+)
 @click.argument("id", metavar="SESSION")
 @click.option("--threshold", type=float, metavar="X", help="The score needed, from 0 to 1; default: 0.6.")
+@click.option(
+    "--extract",
+    is_flag=True,
+    help="First ask the agent's model for memories in new messages; this costs tokens.",
+)
 @apply_options
-def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply: bool) -> int:
+def promote_command(ctx: CommandContext, id: str, threshold: float | None, extract: bool, apply: bool) -> int:
     """Show what of a session's short-term memory would become lasting, and why; --apply promotes it.
 
     `omoide undo-promotion` takes a promotion back.
@@ -57,19 +68,23 @@ def promote_command(ctx: CommandContext, id: str, threshold: float | None, apply
 
     async def promote(store: AsyncStore) -> tuple[Promotion, tuple[str, ...]]:
         session = await _load_session(ctx, store, id)
+        if extract and session.spec.model is None:
+            raise Invalid("--extract", "needs a model, and the agent of the session has none", "name one")
         if not apply:
-            return await session.promote(dry_run=True, threshold=threshold), session.notices
+            promotion = await session.promote(dry_run=True, threshold=threshold, extract=extract)
+            return promotion, session.notices
         session.set_promotion(enabled=False)  # leaving the session would promote again
         async with session:
-            return await session.promote(threshold=threshold), session.notices
+            return await session.promote(threshold=threshold, extract=extract), session.notices
 
-    with ctx.open_store(load_embedder=apply) as store:
+    with ctx.open_store(load_embedder=apply or extract) as store:
         promotion, notices = run_async(promote, store)
     answer = {
         "dry_run": promotion.dry_run,
         "threshold": promotion.plan.threshold,
         "candidates": promotion.plan.candidates,
         "run": promotion.run,
+        "extraction": promotion.extraction,
         "notices": notices,
     }
     ctx.print_result(answer, lambda: _print_promotion(promotion, notices))
@@ -139,7 +154,19 @@ async def _load_session(ctx: CommandContext, store: AsyncStore, id: str) -> Sess
 
     namespace = ctx.scope.namespace
     spec = await spec_of(store, id, namespace)
-    return await Session.load(id, spec, store=store, namespace=namespace, **turn_options(ctx, spec))
+    session = await Session.load(id, spec, store=store, namespace=namespace, **turn_options(ctx, spec))
+    _check_owner(ctx, session.record)
+    return session
+
+
+def _check_owner(ctx: CommandContext, record: SessionRecord) -> None:
+    """Raise `NotFound` unless a session is of the user and agent that are named, if any are."""
+    from omoide.sessions.storage import session_not_found
+
+    settings = ctx.settings
+    for setting, owner in ((settings.user, record.user_id), (settings.agent, record.agent_id)):
+        if _explicit_value(setting) not in (None, owner):
+            raise session_not_found(record.session_id, ctx.scope.namespace)
 
 
 def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
@@ -157,6 +184,10 @@ def _print_promotion(promotion: Promotion, notices: tuple[str, ...]) -> None:
             for candidate in plan.candidates
         ],
     )
+    if (found := promotion.extraction) is not None:
+        read = format_count(found.messages, "message", "messages")
+        tokens = f"{found.input_tokens:,} tokens in, {found.output_tokens:,} out"
+        click.echo(f"{found.memories} found in {read}; {tokens}.", err=True)
     if run is None:
         share = f"{len(plan.to_promote)} of {len(plan.candidates)}"
         click.echo(f"{share} would be promoted; {plan.threshold:g} is enough.", err=True)
@@ -234,8 +265,9 @@ def show_command(ctx: CommandContext, id: str) -> None:
     with ctx.open_store() as store:
         stored = run_async(SessionStore(store, id, ctx.scope.namespace).load)
     if stored is None:
-        raise session_not_found(id)
+        raise session_not_found(id, ctx.scope.namespace)
     header, thread = stored
+    _check_owner(ctx, header)
 
     def show() -> None:
         for entry in thread.entries:

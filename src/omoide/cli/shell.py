@@ -54,6 +54,8 @@ FAILED = 4
 """Exit code: the store, a model or an embedder failed."""
 INTERRUPTED = 130
 
+DEFAULT_AGENT = "default"
+"""Agent that writes if none is named."""
 REPOSITORY = "repository"
 """Origin of a project that was found as the repository around the working directory."""
 SETTING_NAMES = ("store", "embedder", "namespace", "user", "agent", "project", "session")
@@ -65,7 +67,7 @@ _OPTIONS = {
     "store": ("URL", "The store: a URL or the path of its file."),
     "namespace": ("NAME", "The namespace."),
     "user": ("ID", "The user; default: any."),
-    "agent": ("ID", "The agent; '' for any."),
+    "agent": ("ID", "The agent; default: any to read, 'default' to write."),
     "project": ("ID", "The project; '' for any. Default: the current repository."),
     "session": ("ID", "The session; default: any."),
     "embedder": ("NAME", "auto, local, none or provider:model."),
@@ -126,6 +128,11 @@ class CliSettings(NamedTuple):
             session_id=self.session.value,
         )
 
+    @property
+    def read_scope(self) -> Scope:
+        """Scope that commands read: all agents, unless one is named."""
+        return self.scope.replace(agent_id=None) if self.agent.origin == "default" else self.scope
+
 
 def environment_variable(name: str) -> str:
     """Return the environment variable of a setting."""
@@ -145,7 +152,7 @@ def resolve_settings(options: Mapping[str, str], environment: Mapping[str, str],
         "embedder": CliSetting("auto", "default"),
         "namespace": CliSetting(DEFAULT_NAMESPACE, "default"),
         "user": CliSetting(None, "default"),
-        "agent": CliSetting("default", "default"),
+        "agent": CliSetting(DEFAULT_AGENT, "default"),
         "project": _project_setting(folder),
         "session": CliSetting(None, "default"),
     }
@@ -199,22 +206,28 @@ class CommandContext(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """Scope of the settings."""
+        """Scope of what is written, and of what changes many memories at once."""
         return self.settings.scope
 
-    def scope_text(self) -> str:
+    @property
+    def read_scope(self) -> Scope:
+        """Scope of what is read, or named by its id."""
+        return self.settings.read_scope
+
+    def scope_text(self, *, read: bool = False) -> str:
         """Return the scope as text, marking a project that was inferred from the repository."""
         parts = []
         for name in ("namespace", "user", "agent", "project", "session"):
             setting = getattr(self.settings, name)
-            if setting.value is not None:
+            is_open = read and name == "agent" and self.read_scope.agent_id is None
+            if setting.value is not None and not is_open:
                 mark = f" [{REPOSITORY}]" if setting.origin == REPOSITORY else ""
                 parts.append(f"{name} {sanitize(setting.value)}{mark}")
         return ", ".join(parts)
 
     @contextmanager
     def open_store(self, *, create: bool = False, load_embedder: bool = False) -> Iterator[AsyncStore]:
-        """Open the store of the settings.
+        """Open the store of the settings, for reading alone if this user may not write its file.
 
         Args:
             create: create the store if it does not exist; otherwise raise `NotFound`.
@@ -222,6 +235,7 @@ class CommandContext(NamedTuple):
         """
         from omoide.embedders.registry import REMOVED_EMBEDDERS
         from omoide.stores.factory import open_store
+        from omoide.stores.sqlite.connection import may_write
 
         url = self.settings.store.value or ""
         file = store_file(url)
@@ -232,7 +246,8 @@ class CommandContext(NamedTuple):
         embedder = self.settings.embedder.value or "none"
         if not load_embedder and embedder not in REMOVED_EMBEDDERS:  # which are refused by every command
             embedder = "none"
-        with open_store(url, embedder=embedder) as store:
+        options = {"read_only": True} if file is not None and file.exists() and not may_write(file) else {}
+        with open_store(url, embedder=embedder, **options) as store:
             yield store
 
     def with_store(self, store: str, option: str) -> CommandContext:
@@ -247,13 +262,25 @@ class CommandContext(NamedTuple):
         else:
             show()
 
-    def print_nothing_found(self) -> None:
-        """Print that nothing was found, and which project was searched."""
+    def elsewhere(self, store: AsyncStore) -> tuple[str, ...]:
+        """Return what to tell about the memories outside the scope, in which nothing was found."""
+        from omoide.service.auth import TOKEN_SCOPE
+        from omoide.service.owners import describe_elsewhere
+
+        scope = self.read_scope
+        owners = store.sync.owners(Scope(namespace=scope.namespace))
+        text = describe_elsewhere(owners, scope, "--{name} {value}")
+        if text is None and not owners:
+            hidden = (scope.namespace, TOKEN_SCOPE.namespace)
+            others = [f"--namespace {name}" for name in store.sync.namespaces() if name not in hidden]
+            text = f"nothing in namespace {scope.namespace}; others: {', '.join(others)}" if others else None
+        return () if text is None else (text,)
+
+    def print_nothing_found(self, notices: Iterable[str] = ()) -> None:
+        """Print that nothing was found, and what lies elsewhere."""
         click.echo("Nothing found.", err=True)
-        project = self.settings.project
-        if project.origin == REPOSITORY:
-            path = sanitize(project.value or "")
-            click.echo(f"Looked in project {path} only; --project '' looks everywhere.", err=True)
+        for notice in notices:
+            click.echo(sanitize(notice), err=True)
 
 
 def store_file(url: str) -> Path | None:
@@ -487,6 +514,7 @@ def describe_hit(hit: Hit) -> str:
         entry.id,
         entry.type or "",
         when[:10],
+        "" if entry.agent_id == DEFAULT_AGENT else f"agent {sanitize(entry.agent_id)}",
         f"confidence {entry.confidence:g}" if entry.confidence < 1 else "",
         "" if hit.relevance is None else f"relevance {hit.relevance:.2f}",
         "" if hit.newer is None else f"newer: {sanitize(hit.newer)}",

@@ -1,4 +1,4 @@
-"""The `sparql`, `validate`, `export`, `import` and `copy` commands.
+"""The `add`, `sparql`, `validate`, `export`, `import` and `copy` commands.
 
 The graph is built in memory for one command, unless an option names a folder or an endpoint that keeps it;
 then only changes are synchronized.
@@ -26,7 +26,9 @@ from omoide.cli.shell import (
     CommandContext,
     ProgressCallback,
     command,
+    exit_code,
     format_count,
+    format_error,
     print_json,
     print_table,
     progress_bar,
@@ -35,10 +37,12 @@ from omoide.cli.shell import (
     sanitize,
     store_file,
 )
-from omoide.errors import Invalid, NotFound
+from omoide.documents.formats import FORMATS
+from omoide.errors import Conflict, Invalid, MissingExtra, NotFound, OmoideError
 
 if TYPE_CHECKING:
     from omoide.blocking import BlockingGraph
+    from omoide.documents.writer import DocumentResult
     from omoide.graph.results import Answer, Triple
     from omoide.graph.shacl import ValidationReport
     from omoide.graph.terms import RDFTerm
@@ -104,6 +108,63 @@ def _print_copy_report(report: CopyReport) -> None:
     click.echo(f"namespaces: {', '.join(map(sanitize, report.namespaces)) or 'none'}", err=True)
     for notice in report.notices:
         click.echo(sanitize(notice), err=True)
+
+
+@command(
+    "add",
+    "omoide add notes.md report.pdf page.html",
+    "omoide add docs/guide.md --name guide --tag handbook",
+    "omoide add letter.txt --encoding latin-1",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+@click.option("--name", help="What the document is called; default: its absolute path.")
+@click.option("--format", type=click.Choice(FORMATS), help="The format, if the file's name does not say.")
+@click.option("--encoding", metavar="NAME", help="The encoding of a text; default: UTF-8.")
+@click.option("--tag", "tags", multiple=True, help="A tag for its passages; may be repeated.")
+def add_command(
+    ctx: CommandContext, files: tuple[Path, ...], name: str | None, tags: tuple[str, ...], **options: Any
+) -> int:
+    """Add documents as memories: Markdown, HTML, PDF and plain text, in passages with their places.
+
+    A document that is there already is compared: what changed supersedes what was there. Each file is stored
+    wholly or not at all. One that cannot be read does not stop the others; the end says which they are.
+    """
+    from omoide import blocking
+
+    if name is not None and len(files) > 1:
+        raise Invalid("--name", "is given for several files", "add them one by one")
+    results: list[DocumentResult] = []
+    failures: list[tuple[Path, OmoideError]] = []
+    with ctx.open_store(create=True, load_embedder=True) as store, progress_bar() as report:
+        for done, file in enumerate(files):
+            if report is not None:
+                report("adding", done, len(files))
+            try:
+                result = blocking.add_document(store, file, ctx.scope, name=name, tags=tags, **options)
+            except (Invalid, NotFound, Conflict, MissingExtra) as error:
+                failures.append((file, error))
+                continue
+            results.append(result)
+            if not ctx.json:
+                click.echo(f"{sanitize(str(file))}  {_describe_document(result)}  {result.id}")
+    if ctx.json:
+        failed = [{"file": str(file), "problem": format_error(failure)} for file, failure in failures]
+        print_json({"documents": results, "failed": failed})
+    for _, failure in failures:
+        click.echo(f"not added: {sanitize(format_error(failure))}", err=True)
+    return max((exit_code(failure) for _, failure in failures), default=OK)
+
+
+def _describe_document(result: DocumentResult) -> str:
+    """Return what became of a document and its passages."""
+    counts = {
+        "new": result.added,
+        "changed": result.superseded,
+        "moved": result.moved,
+        "removed": result.removed,
+    }
+    parts = [f"{count:,} {what}" for what, count in counts.items() if count and result.outcome != "stored"]
+    return ", ".join([result.outcome, format_count(result.passages, "passage", "passages"), *parts])
 
 
 def graph_options(function: Any) -> Any:
@@ -216,10 +277,10 @@ def _export(
     if kind != JSONL:
         report = None if progress is None else partial(progress, "writing")
         with open_graph(store) as graph:
-            return graph.export(file, ctx.scope, format=kind, progress=report)
+            return graph.export(file, ctx.read_scope, format=kind, progress=report)
     from omoide.service import export_jsonl
 
-    return run_async(export_jsonl, store, file, ctx.scope, progress=progress)
+    return run_async(export_jsonl, store, file, ctx.read_scope, progress=progress)
 
 
 def _import(
@@ -233,7 +294,9 @@ def _import(
     from omoide.service import ImportReport, import_chat, import_jsonl
 
     if kind == JSONL:
-        return run_async(import_jsonl, store, file, ctx.scope, progress=progress)
+        return run_async(
+            import_jsonl, store, file, ctx.read_scope, agent_id=ctx.scope.agent_id, progress=progress
+        )
     if kind == CHAT:
         return run_async(import_chat, store, file, ctx.scope, thread=thread, progress=progress)
     count = 0
@@ -245,7 +308,7 @@ def _import(
             progress("reading", done, count)
 
     with open_graph(store) as graph:
-        new = graph.load(file, ctx.scope, format=kind, progress=report)
+        new = graph.load(file, ctx.read_scope, agent_id=ctx.scope.agent_id, format=kind, progress=report)
     return ImportReport(count, new)
 
 
@@ -296,12 +359,13 @@ def sparql_command(
     query_text, bindings = _read_query(query, file), parse_bindings(bound)
     with ctx.open_store() as store, open_graph(store, options) as graph:
         answer = graph.sparql(
-            query_text, ctx.scope, limit=limit, timeout=timeout, isolated=True, bindings=bindings
+            query_text, ctx.read_scope, limit=limit, timeout=timeout, isolated=True, bindings=bindings
         )
+        notices = () if answer else ctx.elsewhere(store)
     if ctx.json:
         print_json(msgspec.Raw(answer.to_json()))
     else:
-        _print_answer(ctx, answer)
+        _print_answer(ctx, answer, notices)
     if answer.truncated:
         click.echo(f"There are more than {limit:,}: see --limit.", err=True)
     return OK if answer else NOT_FOUND
@@ -351,11 +415,11 @@ def parse_value(text: str) -> Any:
     return float(text) if _DOUBLE.fullmatch(text) else text
 
 
-def _print_answer(ctx: CommandContext, answer: Answer) -> None:
+def _print_answer(ctx: CommandContext, answer: Answer, notices: Iterable[str]) -> None:
     if answer.kind == "truth":
         click.echo("yes" if answer.truth else "no")
     elif not len(answer):
-        ctx.print_nothing_found()
+        ctx.print_nothing_found(notices)
     elif answer.kind == "triples":
         for triple in answer.triples:
             click.echo(to_ntriples(triple))
@@ -388,7 +452,7 @@ def validate_command(ctx: CommandContext, strict: bool) -> int:
     Ends with code 1 if they do not conform.
     """
     with ctx.open_store() as store, open_graph(store) as graph:
-        report = graph.validate(ctx.scope, strict=strict)
+        report = graph.validate(ctx.read_scope, strict=strict)
     ctx.print_result(report, lambda: _print_validation_report(report))
     return OK if report.conforms else NOT_FOUND
 

@@ -118,10 +118,15 @@ class ClientMethods:
     """Methods that both clients have."""
 
     remember = ClientMethod(requests.remember)
+    add_document = ClientMethod(requests.add_document)
     recall = ClientMethod(requests.recall)
     forget = ClientMethod(requests.forget)
     reinstate = ClientMethod(requests.reinstate)
+    pin = ClientMethod(requests.pin)
+    unpin = ClientMethod(requests.unpin)
+    pinned = ClientMethod(requests.pinned)
     erase = ClientMethod(requests.erase)
+    erase_user = ClientMethod(requests.erase_user)
     get = ClientMethod(requests.get)
     page = ClientMethod(requests.page)
     history = ClientMethod(requests.history)
@@ -144,6 +149,8 @@ class ClientMethods:
     spaces = ClientMethod(requests.spaces)
     who_can = ClientMethod(requests.who_can)
     status = ClientMethod(requests.status)
+    owners = ClientMethod(requests.owners)
+    namespaces = ClientMethod(requests.namespaces)
 
 
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)

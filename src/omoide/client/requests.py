@@ -5,16 +5,17 @@ One function per route; it describes what is sent and how the response is parsed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from omoide import clock
+from omoide import clock, ids
 from omoide.core import codec
-from omoide.core.entry import Entry, Filter, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Filter, Scope
 from omoide.core.frozen import freeze
+from omoide.documents.writer import DocumentResult
 from omoide.longterm.conflicts import Disagreement
 from omoide.longterm.lineage import Provenance
 from omoide.longterm.relations import Related, Relation
@@ -23,7 +24,7 @@ from omoide.promotion.plan import PromotionRun
 from omoide.service import schemas
 from omoide.service.agents import AgentInfo, AgentMatch
 from omoide.sessions.context import SessionContext
-from omoide.stores.records import Change, EraseReceipt, Page, Version
+from omoide.stores.records import Change, EraseReceipt, Owner, Page, Version
 from omoide.turns.preview import Preflight
 from omoide.verbs import FilterFields, MemoryFields
 
@@ -104,6 +105,14 @@ def remember(
     )
 
 
+def add_document(
+    name: str, text: str, scope: Scope, *, format: str | None = None, tags: Iterable[str] = ()
+) -> ServiceRequest[DocumentResult]:
+    """Add the text of a document as passages; `format` is `text`, `markdown` or `html`."""
+    body = {"name": name, "text": text, "format": format, "tags": tuple(tags)}
+    return ServiceRequest("documents", scope, _decode_as(DocumentResult), body=body)
+
+
 def recall(
     query: str,
     scope: Scope,
@@ -146,13 +155,39 @@ def reinstate(id: str, scope: Scope, *, expected_rev: int | None = None) -> Serv
     return ServiceRequest("restore", scope, _decode_as(Entry), body={"id": id}, expected_rev=expected_rev)
 
 
-def erase(scope: Scope, *, id: str | None = None, reason: str | None = None) -> ServiceRequest[EraseReceipt]:
+def pin(id: str, scope: Scope) -> ServiceRequest[Entry]:
+    """Put a memory into every prompt of its agent."""
+    return ServiceRequest("pin", scope, _decode_as(Entry), body={"id": id})
+
+
+def unpin(id: str, scope: Scope) -> ServiceRequest[Entry]:
+    """Take a memory out of every prompt; it stays stored."""
+    return ServiceRequest("unpin", scope, _decode_as(Entry), body={"id": id})
+
+
+def pinned(scope: Scope) -> ServiceRequest[tuple[Entry, ...]]:
+    """Return the pinned memories of a scope, those of each agent and user the first pinned first."""
+    return ServiceRequest("pins", scope, _decode_part(schemas.PinsResponse, lambda body: body.entries))
+
+
+def erase(
+    scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+) -> ServiceRequest[EraseReceipt]:
     """Erase a memory, or everything in the scope, permanently.
 
-    The receipt names what could not be reached, such as backups.
+    Several ids are erased all at once or not at all. The receipt names what could not be reached, such as
+    backups.
     """
-    body = {"id": id, "everything": id is None, "reason": reason}
+    chosen = id if id is None or isinstance(id, str) else list(id)
+    body = {"id": chosen, "everything": id is None, "reason": reason}
     return ServiceRequest("erase", scope, _decode_as(EraseReceipt), body=body)
+
+
+def erase_user(
+    user_id: str, *, namespace: str = DEFAULT_NAMESPACE, reason: str | None = None
+) -> ServiceRequest[EraseReceipt]:
+    """Erase all that a namespace holds of a user permanently: of every agent, session and project."""
+    return erase(Scope(namespace=namespace, user_id=ids.check(user_id, "user_id")), reason=reason)
 
 
 def get(id: str, scope: Scope, *, as_of: clock.Time | None = None) -> ServiceRequest[Entry]:
@@ -340,6 +375,17 @@ def who_can(
 def status(scope: Scope = DEFAULT_SCOPE, *, check: bool = False) -> ServiceRequest[schemas.StatusResponse]:
     """Return statistics of a scope; with `check`, the problems of the store as well."""
     return ServiceRequest("status", scope, _decode_as(schemas.StatusResponse), query={"check": check})
+
+
+def owners(scope: Scope = DEFAULT_SCOPE) -> ServiceRequest[tuple[Owner, ...]]:
+    """Return the users, agents and projects that have memories in a scope, with their numbers."""
+    return ServiceRequest("owners", scope, _decode_part(schemas.OwnersResponse, lambda body: body.owners))
+
+
+def namespaces(namespace: str = DEFAULT_NAMESPACE) -> ServiceRequest[tuple[str, ...]]:
+    """Return the namespaces that the token may read; `namespace` names one of them."""
+    parse = _decode_part(schemas.NamespacesResponse, lambda body: body.namespaces)
+    return ServiceRequest("namespaces", Scope(namespace=namespace), parse)
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,16 @@ from omoide._lazy import attach
 if TYPE_CHECKING:
     from omoide.core.action import Instruction
     from omoide.core.definition import Externalize
-    from omoide.core.entry import DELETED, MEMORY_TYPES, Hit, MessageRef, Reason, Why, ontology_class
+    from omoide.core.entry import (
+        DELETED,
+        MEMORY_TYPES,
+        TYPE_WORDS,
+        Hit,
+        MessageRef,
+        Reason,
+        Why,
+        ontology_class,
+    )
     from omoide.core.frozen import FrozenList, FrozenMap, freeze, thaw
     from omoide.core.schema import Schema
     from omoide.core.thread import ThreadEntry
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DELETED",
     "MEMORY_TYPES",
+    "TYPE_WORDS",
     "Externalize",
     "FrozenList",
     "FrozenMap",
@@ -48,7 +58,16 @@ __getattr__, __dir__ = attach(
     attributes={
         "action": ("Instruction",),
         "definition": ("Externalize",),
-        "entry": ("DELETED", "MEMORY_TYPES", "Hit", "MessageRef", "Reason", "Why", "ontology_class"),
+        "entry": (
+            "DELETED",
+            "MEMORY_TYPES",
+            "TYPE_WORDS",
+            "Hit",
+            "MessageRef",
+            "Reason",
+            "Why",
+            "ontology_class",
+        ),
         "frozen": ("FrozenList", "FrozenMap", "freeze", "thaw"),
         "schema": ("Schema",),
         "thread": ("ThreadEntry",),

@@ -71,18 +71,58 @@ PARENT_TYPES = MappingProxyType(
 
 MEMORY_TYPES = tuple(PARENT_TYPES)  # without the root, which stands for "untyped"
 
+_WORDS_BY_TYPE = {
+    "fact": "contact entity event experience habit information knowledge location note observation person "
+    "place preference profile relationship skill",
+    "assumption": "belief",
+    "hypothesis": "guess idea theory",
+    "discovery": "finding insight",
+    "risk": "concern threat warning",
+    "unknown": "open_question question",
+    "decision": "choice",
+    "alternative": "option",
+    "trade_off": "tradeoff",
+    "convention": "constraint guideline policy requirement rule standard",
+    "agent_rule": "directive instruction",
+    "process_convention": "procedure process workflow",
+    "error": "issue problem",
+    "failure": "crash",
+    "incident": "outage",
+    "root_cause": "cause",
+    "lesson_learned": "learning lesson",
+    "task": "action_item reminder todo",
+    "milestone": "deadline",
+    "plan": "goal intention strategy",
+}
+TYPE_WORDS = MappingProxyType(
+    {word: name for name, words in _WORDS_BY_TYPE.items() for word in words.split()}
+)
+"""The type that an everyday word stands for: each is accepted where a type is, and stored as the type."""
+
 
 def check_memory_type(name: object) -> str:
-    """Return the name, or raise `NotFound` if it is neither a type nor the root."""
-    if not isinstance(name, str) or (name != ROOT_TYPE and name not in PARENT_TYPES):
-        raise NotFound("memory type", name, f"use one of {', '.join(MEMORY_TYPES)}")
-    return name
+    """Return the type that a name or an everyday word stands for, or raise `NotFound` if there is none."""
+    if isinstance(name, str):
+        if name in PARENT_TYPES or name == ROOT_TYPE:
+            return name
+        if name in TYPE_WORDS:
+            return TYPE_WORDS[name]
+    words = "preference, event, person or instruction"
+    raise NotFound("memory type", name, f"use one of {', '.join(MEMORY_TYPES)}, or a word such as {words}")
+
+
+def check_type(name: object, field: str = "type") -> str:
+    """Return a memory type like `check_memory_type`, or raise `Invalid` that names the field."""
+    try:
+        return check_memory_type(name)
+    except NotFound as error:
+        raise Invalid(field, f"is {name!r}", error.remedy) from error
 
 
 def supertypes(name: str) -> tuple[str, ...]:
     """Return the types that a type refines, nearest first, up to the root."""
     names = []
-    while check_memory_type(name) != ROOT_TYPE:
+    while (name := check_memory_type(name)) != ROOT_TYPE:
         name = PARENT_TYPES[name]
         names.append(name)
     return tuple(names)
@@ -90,7 +130,7 @@ def supertypes(name: str) -> tuple[str, ...]:
 
 def with_subtypes(name: str) -> tuple[str, ...]:
     """Return the type and all types that refine it."""
-    check_memory_type(name)
+    name = check_memory_type(name)
     return (name, *(other for other in MEMORY_TYPES if name in supertypes(other)))
 
 
@@ -122,6 +162,17 @@ class Scope(Record, frozen=True, kw_only=True):
             and self.session_id in (None, entry.session_id)
             and self.project_id in (None, entry.project_id)
         )
+
+    def describe(self) -> str:
+        """Return the fields that are set, as in `namespace default, agent support`."""
+        fields = {
+            "namespace": self.namespace,
+            "user": self.user_id,
+            "agent": self.agent_id,
+            "project": self.project_id,
+            "session": self.session_id,
+        }
+        return ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
 
     def require_agent_id(self) -> str:
         """Return the agent that written entries belong to, or raise `Invalid` if none is set."""
@@ -247,11 +298,8 @@ class Entry(Record, frozen=True, kw_only=True):
     def _check(self) -> None:
         if self.id == DELETED:
             raise Invalid("id", f"is {DELETED!r}, the mark of forgotten entries", "choose another id")
-        if self.type is not None:
-            try:
-                check_memory_type(self.type)
-            except NotFound as error:
-                raise Invalid("type", f"is {self.type!r}", error.remedy) from error
+        if self.type is not None and self.type not in PARENT_TYPES:
+            set_field(self, "type", check_type(self.type))
         if self.source is not None:
             check_choice(self.source, "source", SOURCES)
         if self.occurred_at is not None and self.occurred_at > _MAX_OCCURRED_AT:
@@ -336,10 +384,18 @@ def _generate_id(generator: object) -> str:
         raise InvalidRecord(Entry.LABEL, error) from error
 
 
-DEFAULT_MIN_RELEVANCE = 0.03
+DEFAULT_MIN_RELEVANCE = 0.025
 """Least relevance of what a turn shows to its model; recall calls a result weak where all hits are below."""
 
 RECALL_SCOPES = ("agent", "session", "project", "user", "namespace")
+
+
+def check_types(names: Sequence[str], field: str = "types") -> tuple[str, ...]:
+    """Return the types of several names, each once, or raise `Invalid` that names the field."""
+    try:
+        return tuple(dict.fromkeys(map(check_memory_type, names)))
+    except NotFound as error:
+        raise Invalid(field, f"holds {error.name!r}", error.remedy) from error
 
 
 class Filter(Record, frozen=True, kw_only=True):
@@ -365,11 +421,8 @@ class Filter(Record, frozen=True, kw_only=True):
     include_expired: bool = False
 
     def _check(self) -> None:
-        for name in self.types:
-            try:
-                check_memory_type(name)
-            except NotFound as error:
-                raise Invalid("types", f"holds {name!r}", error.remedy) from error
+        if self.types:
+            set_field(self, "types", check_types(self.types))
         if self.key is not None:
             check_key(self.key)
         if self.min_confidence:
@@ -502,6 +555,53 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
         return parts + ("" if not self.evidence else f"; from {', '.join(self.evidence)}")
 
 
+CAPTURE_SOURCE = "omoide_capture"
+"""`source` in the metadata of memories that were captured from a conversation."""
+_CAPTURE_SOURCES = (CAPTURE_SOURCE, "jidoka_capture")
+_USER_PREFIX, _ANSWER_PREFIX = "User: ", "\nAssistant: "
+
+
+class Passage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one side said in an exchange that was captured as one entry."""
+
+    role: str
+    text: str
+    speaker: str | None = None
+    seq: int | None = None
+    """Its position in the thread of the entry's message."""
+
+
+def is_captured(entry: Entry) -> bool:
+    """Return True if an entry was captured from a conversation."""
+    return entry.metadata.get("source") in _CAPTURE_SOURCES
+
+
+def join_exchange(input: str, answer: str) -> str:
+    """Return the content of an entry that holds an exchange."""
+    return f"{_USER_PREFIX}{input}{_ANSWER_PREFIX}{answer}"
+
+
+def passages_of(entry: Entry) -> tuple[Passage, ...]:
+    """Return the parts of a captured exchange, the user's first; none for other entries."""
+    if entry.metadata.get("kind") != "conversation" or not is_captured(entry):
+        return ()
+    # The first mark divides: what the assistant said must never count as the user's.
+    said, mark, answer = entry.content.removeprefix(_USER_PREFIX).partition(_ANSWER_PREFIX)
+    if not mark or not entry.content.startswith(_USER_PREFIX):
+        return ()
+    message = entry.message
+    first, last, speaker = None, None, None
+    if message is not None:
+        first, speaker = message.seq, message.speaker
+        refs = [one.ref for one in entry.evidence if one.ref.startswith(f"{message.thread}:")]
+        ends = [ref.rpartition(":")[2] for ref in refs]
+        last = max((int(end) for end in ends if end.isdecimal()), default=None)
+    return (
+        Passage(role="user", text=said, speaker=speaker, seq=first),
+        Passage(role="assistant", text=answer, seq=last),
+    )
+
+
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """A recalled entry with its score and explanation."""
 
@@ -514,6 +614,15 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Probability that the entry helps to answer, independent of what else is stored; None if not known."""
     newer: str | None = None
     """The id of a newer entry among the hits that says something else of the same subject."""
+    passage: Passage | None = None
+    """The part of a captured exchange that matched; None for other entries."""
+    said_at: tuple[int, ...] = ()
+    """When the same was said, newest first, if it was said more than once; `entry` is the newest."""
+
+    @property
+    def text(self) -> str:
+        """The text to show: that of the passage, or else of the entry."""
+        return self.entry.content if self.passage is None else self.passage.text
 
 
 class RecallResult(Record, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Vector: TypeAlias = NDArray[np.float32]
     TokenVectors: TypeAlias = NDArray[np.int8]
 
-LOCAL_ENCODER = "omoide-encoder-1"
+LOCAL_ENCODER = "omoide-encoder-2"
 """Name of the encoder that is shipped; its number changes whenever the model, and so its vectors, do."""
 
 TOKEN_SIZE = 64

@@ -146,13 +146,14 @@ class GraphCore:
         self,
         source: StrPath | bytes | IO[bytes],
         scope: Scope,
+        agent_id: str | None,
         format: str | None,
         progress: ProgressCallback | None,
     ) -> int:
         """Import the memories of a file, all or none, and return the number of new ones."""
         check_instance(scope, "scope", kind=Scope)
         defaults = ImportDefaults(
-            agent_id=scope.agent_id,
+            agent_id=agent_id or scope.agent_id,
             session_id=scope.session_id,
             project_id=scope.project_id,
             user_id=scope.user_id,
@@ -406,14 +407,16 @@ class GraphView:
         source: StrPath | bytes | IO[bytes],
         scope: Scope,
         *,
+        agent_id: str | None = None,
         format: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> int:
         """Import the memories of a file into the store, all or none, and return the number of new ones.
 
-        The scope is the owner where the file names none, and must contain all of them.
+        The scope is the owner where the file names none, and must contain all of them. `agent_id` is the
+        agent where neither names one.
         """
-        return await _run_in_thread(self.core.load, source, scope, format, progress)
+        return await _run_in_thread(self.core.load, source, scope, agent_id, format, progress)
 
     async def validate(self, scope: Scope, *, strict: bool = False) -> ValidationReport:
         """Validate the memories of a scope against the shapes of the ontology."""

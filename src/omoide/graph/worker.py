@@ -27,7 +27,7 @@ def main() -> int:
     sys.path.append(request["packages"])
     import pyoxigraph  # noqa: F401 - loaded before memory is limited
 
-    _set_limits(request["memory"], request["seconds"], request.get("output"))
+    set_limits(request["memory"], request["seconds"], request.get("output"))
     try:
         if "query" in request:
             _answer(request)
@@ -74,7 +74,7 @@ def _parse(media_type: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _set_limits(memory: int, seconds: int, output: int | None) -> None:
+def set_limits(memory: int, seconds: int, output: int | None) -> None:
     """Let the operating system end this process if it exceeds its limits, even if the parent is gone."""
     try:
         import resource

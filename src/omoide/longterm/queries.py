@@ -130,7 +130,7 @@ async def query_by_type(
     Args:
         subtypes: Include memories of subtypes, such as an `architectural_decision` for `decision`.
     """
-    memory_types.check_memory_type(type)
+    type = memory_types.check_memory_type(type)
     filter = Filter(
         types=(type,),
         min_confidence=min_confidence,

@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from omoide import clock
-from omoide.core import codec, entry, state
+from omoide.core import codec, state
 from omoide.core import signal as pattern
 from omoide.core.action import MEMORY_RESULT, Action, Directive, Error, Instruction, MemoryUpsert, action
 from omoide.core.codec import MapField, TextsField
@@ -32,13 +32,13 @@ from omoide.core.definition import (
     SupportsSignalRoutes,
     run_instruction,
 )
-from omoide.core.entry import check_positive
+from omoide.core.entry import check_positive, check_type
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal
 from omoide.core.state import Context, StrategyState
-from omoide.core.value import Name, Record, check_function
-from omoide.errors import Invalid, NotFound, WrongType
+from omoide.core.value import Name, Record, check_function, set_field
+from omoide.errors import WrongType
 from omoide.projection import engine
 from omoide.projection.engine import ProjectionCursor, Projector, check_projectors, count_pending, project
 
@@ -95,10 +95,7 @@ class CaptureRule(Record, frozen=True, kw_only=True):
         if self.content is not None and not isinstance(self.content, str):
             check_function(self.content, "content")
         if self.type is not None:
-            try:
-                entry.check_memory_type(self.type)
-            except NotFound as error:
-                raise Invalid("type", f"is {self.type!r}", error.remedy) from error
+            set_field(self, "type", check_type(self.type))
 
     def with_defaults(self, defaults: CaptureRule) -> CaptureRule:
         """Return this rule, completed by a less specific one."""

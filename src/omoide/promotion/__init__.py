@@ -7,7 +7,18 @@ run, and `extraction` proposes memories from the sentences of a message. The sco
 
 from __future__ import annotations
 
-from omoide.promotion.extraction import RULES, Rule, extract
+from omoide.promotion.extraction import (
+    RULES,
+    ExtractedMemory,
+    Extraction,
+    ExtractionReport,
+    ExtractionRequest,
+    Extractor,
+    Quotation,
+    Rule,
+    RuleExtractor,
+    extract,
+)
 from omoide.promotion.plan import (
     PromotedEntry,
     PromotionCandidate,
@@ -24,6 +35,11 @@ from omoide.shortterm.importance import Score, Weights, score
 
 __all__ = [
     "RULES",
+    "ExtractedMemory",
+    "Extraction",
+    "ExtractionReport",
+    "ExtractionRequest",
+    "Extractor",
     "PromotedEntry",
     "Promotion",
     "PromotionCandidate",
@@ -32,7 +48,9 @@ __all__ = [
     "PromotionPlan",
     "PromotionPolicy",
     "PromotionRun",
+    "Quotation",
     "Rule",
+    "RuleExtractor",
     "Score",
     "Weights",
     "build_plan",

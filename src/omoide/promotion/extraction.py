@@ -1,4 +1,8 @@
-"""Extract pending memories from messages by rules.
+"""Extract memories from messages: the `Extractor` protocol, and the rules.
+
+An extractor reads messages and returns typed memories with confidence, evidence and rationale; it may also
+say how each relates to what is known. What it returns is checked as a whole: an extraction with one invalid
+memory changes nothing.
 
 Rules are regular expressions for sentences that state a decision, a convention, a finding and so on. Each
 proposed memory has the sentence as evidence. Rules are data: callers can pass their own, and sessions extract
@@ -12,17 +16,31 @@ from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
+from unicodedata import category
+
+import msgspec
 
 from omoide import clock
-from omoide.core import entry as memory_types
 from omoide.core.codec import TextsField
-from omoide.core.entry import Entry, Evidence
+from omoide.core.entry import Entry, Evidence, check_type
 from omoide.core.frozen import check_str
-from omoide.core.value import Name, Record, check_choice, check_count, check_unit, set_field
-from omoide.errors import Invalid, NotFound
-from omoide.shortterm.importance import score
-from omoide.shortterm.memory import PendingItem
+from omoide.core.value import (
+    Count,
+    Id,
+    Name,
+    Record,
+    Value,
+    check_choice,
+    check_count,
+    check_instance,
+    check_tuple,
+    check_unit,
+    set_field,
+)
+from omoide.errors import Invalid, WrongType
+from omoide.shortterm.importance import DEFAULT_WEIGHTS, Weights, score
+from omoide.shortterm.memory import RELATIONS, BufferMessage, PendingItem
 from omoide.shortterm.summary import sentences
 
 MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 12, 400
@@ -38,6 +56,207 @@ SOURCES = MappingProxyType({"user": "user", "assistant": "agent"})
 
 _RATIONALE = re.compile(r"\b(?:because(?: of)?|due to|so that)\s+(.{3,})", re.IGNORECASE)
 _QUESTION = re.compile(r"\?[\"')\]]{0,3}$")
+
+
+MAX_USER_CONFIDENCE = 0.9
+"""Upper limit of the confidence in what an extractor takes from a user's message."""
+
+
+_JOINERS = frozenset("\u00ad\u200b\u200c\u200d\u200e\u200f")
+"""Invisible characters that scripts such as Persian, Thai and Arabic need."""
+
+
+class Quotation(Value, frozen=True, kw_only=True):
+    """A position in a thread as evidence, with the words there."""
+
+    position: Count
+    """Number of the message in its thread."""
+    quote: str | None = None
+
+
+class ExtractedMemory(Record, frozen=True, kw_only=True):
+    """A memory that an extractor found in messages, and its relation to what is known."""
+
+    LABEL: ClassVar[str] = "extracted memory"
+
+    content: Name
+    type: str
+    confidence: float
+    evidence: tuple[Quotation, ...]
+    rationale: str | None = None
+    relation: str = "adds"
+    """`adds`, or what it does to the known memory `target`: `confirms`, `updates` or `contradicts`."""
+    target: Id | None = None
+
+    def _check(self) -> None:
+        for field in ("content", "rationale"):
+            text = getattr(self, field) or ""
+            if len(text) > MAX_SENTENCE_CHARS:
+                raise Invalid(field, f"has {len(text)} characters", f"use at most {MAX_SENTENCE_CHARS}")
+            if not _is_plain(text):
+                raise Invalid(field, "contains a control character or line break", "use one line of text")
+        set_field(self, "type", check_type(self.type))
+        set_field(self, "confidence", check_unit(self.confidence, "confidence"))
+        set_field(self, "evidence", check_tuple(self.evidence, "evidence", Quotation))
+        if not self.evidence:
+            raise Invalid("evidence", "is empty", "name the messages that it comes from")
+        check_choice(self.relation, "relation", RELATIONS)
+        if (self.target is None) != (self.relation == "adds"):
+            raise Invalid(
+                "target", f"does not go with relation {self.relation!r}", "name what is known for it"
+            )
+
+
+def _is_plain(text: str) -> bool:
+    """Return True for text on one line without characters that control a terminal or hide something."""
+    return all(char.isprintable() or category(char) == "Zs" or char in _JOINERS for char in text)
+
+
+class ExtractionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages to read, oldest first, and memories that they may be about."""
+
+    messages: tuple[BufferMessage, ...]
+    known: tuple[Entry, ...] = ()
+
+
+class Extraction(msgspec.Struct, frozen=True, kw_only=True):
+    """What an extractor found, and what that cost."""
+
+    memories: tuple[ExtractedMemory, ...] = ()
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@runtime_checkable
+class Extractor(Protocol):
+    """Finds memories in messages, when a session pauses, closes or promotes on demand."""
+
+    async def extract(self, request: ExtractionRequest) -> Extraction:
+        """Return what the messages say that is worth remembering; an error leaves them unread."""
+
+
+class ExtractionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One extraction before a promotion, in figures."""
+
+    messages: int
+    memories: int = 0
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    end: int = 0
+    """Position in the thread up to which messages were read."""
+    problem: str | None = None
+    """Why nothing was extracted; the messages are read again next time."""
+
+
+def check_extraction(extraction: object, request: ExtractionRequest) -> Extraction:
+    """Return an extraction, or raise `Invalid` unless all of it is about the messages of the request."""
+    checked: Extraction = check_instance(extraction, "extraction", kind=Extraction)
+    if len(checked.memories) > MAX_ITEMS:
+        raise Invalid("memories", f"has {len(checked.memories)} items", f"use at most {MAX_ITEMS}")
+    said = {message.seq: _normalize(message.content) for message in request.messages}
+    known, targets = {entry.id for entry in request.known}, set[str]()
+    for at, memory in enumerate(checked.memories):
+        if not isinstance(memory, ExtractedMemory):
+            raise WrongType(f"memories[{at}]", "an ExtractedMemory", memory)
+        for quoted in memory.evidence:
+            if quoted.position not in said:
+                raise Invalid(f"memories[{at}].evidence", f"names {quoted.position}", "name what was shown")
+            if quoted.quote is not None and _normalize(quoted.quote) not in said[quoted.position]:
+                raise Invalid(
+                    f"memories[{at}].evidence", "quotes what was not said", "quote it to the letter"
+                )
+        if memory.target is not None and (memory.target not in known or memory.target in targets):
+            raise Invalid(
+                f"memories[{at}].target", "is unknown, or named twice", "name each known memory once"
+            )
+        if memory.target is not None:
+            targets.add(memory.target)
+    return checked
+
+
+def _normalize(text: str) -> str:
+    """Return text in which quotations are found: case, spaces and the form of apostrophes do not matter."""
+    return " ".join(text.replace("’", "'").casefold().split())
+
+
+def items_of(
+    extraction: Extraction,
+    request: ExtractionRequest,
+    *,
+    thread: str,
+    agent_id: str,
+    now: int,
+    weights: Weights = DEFAULT_WEIGHTS,
+) -> list[PendingItem]:
+    """Return the memories of a checked extraction as pending items.
+
+    What only the agent said adds at most a memory of low confidence: it may repeat what it was shown, so it
+    neither confirms nor replaces anything.
+    """
+    roles = {message.seq: message.role for message in request.messages}
+    times = {message.seq: message.timestamp for message in request.messages}
+    known = {_normalize(entry.content) for entry in request.known}
+    items: dict[str, PendingItem] = {}
+    for memory in extraction.memories:
+        positions = sorted({quoted.position for quoted in memory.evidence})
+        by_user = any(roles[position] == "user" for position in positions)
+        if memory.relation == "adds" and _normalize(memory.content) in known:
+            continue
+        if memory.relation != "adds" and not by_user:
+            continue
+        limit = MAX_USER_CONFIDENCE if by_user else MAX_AGENT_CONFIDENCE
+        confidence = min(memory.confidence, limit)
+        # The same finding in the same messages is one item, however often they are read.
+        key = "\0".join([thread, *map(str, positions), memory.type, memory.relation, memory.content])
+        entry = Entry(
+            id="mem_" + sha256(key.encode()).hexdigest()[:32],
+            agent_id=agent_id,
+            content=memory.content,
+            type=memory.type,
+            confidence=confidence,
+            importance=score(now, 1, confidence, memory.type, now, weights).total,
+            source="user" if by_user else "agent",
+            rationale=memory.rationale or None,
+            evidence=tuple(
+                Evidence(kind="message", ref=f"{thread}:{quoted.position}", quote=quoted.quote)
+                for quoted in memory.evidence
+            ),
+            created_at=max(times[position] for position in positions),
+        )
+        item = PendingItem(entry=entry, access_count=1, relation=memory.relation, target=memory.target)
+        items.setdefault(item.id, item)
+    return [*items.values()]
+
+
+class RuleExtractor:
+    """The rules as an `Extractor`."""
+
+    def __init__(self, rules: Iterable[Rule] | None = None) -> None:
+        self._rules = RULES if rules is None else tuple(rules)
+
+    async def extract(self, request: ExtractionRequest) -> Extraction:
+        """Return the sentences of the messages that a rule matches."""
+        found: list[ExtractedMemory] = []
+        for message in request.messages:
+            seq = message.seq or 0
+            items = extract(
+                message.content, role=message.role, thread="-", seq=seq, agent_id="-", rules=self._rules
+            )
+            found += [_extracted(item, seq) for item in items]
+        return Extraction(memories=tuple(found[:MAX_ITEMS]))
+
+
+def _extracted(item: PendingItem, seq: int) -> ExtractedMemory:
+    entry = item.entry
+    return ExtractedMemory(
+        content=" ".join(entry.content.split()),
+        type=entry.type or "fact",
+        confidence=entry.confidence,
+        evidence=(Quotation(position=seq, quote=entry.content),),
+        rationale=entry.rationale and " ".join(entry.rationale.split()),
+    )
 
 
 class Rule(Record, frozen=True, kw_only=True):
@@ -60,10 +279,7 @@ class Rule(Record, frozen=True, kw_only=True):
     """Store what follows a "because" as the rationale."""
 
     def _check(self) -> None:
-        try:
-            memory_types.check_memory_type(self.type)
-        except NotFound as error:
-            raise Invalid("type", f"is {self.type!r}", error.remedy) from error
+        set_field(self, "type", check_type(self.type))
         set_field(self, "confidence", check_unit(self.confidence, "confidence"))
         for role in self.roles:
             check_choice(role, "roles", tuple(SOURCES))

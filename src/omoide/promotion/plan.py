@@ -1,7 +1,8 @@
 """Plan a promotion: policy, candidates, verdicts, and marks of what was promoted.
 
 A mark records, for each key of the working context, the memory that its value became. It tells an unchanged
-value from a changed one, and names the memory that a changed value supersedes.
+value from a changed one, and names the memory that a changed value supersedes. The same value with another
+type, source or confidence, or confirmed by other evidence, is a new revision of its memory.
 
 Ids are derived from session, key and value, so that an interrupted promotion can be repeated without making
 anything twice.
@@ -31,6 +32,36 @@ class PromotionMark(Value, frozen=True, kw_only=True):
     id: Id
     digest: Name
     """Digest of the promoted value."""
+    type: str | None = None
+    source: str | None = None
+    """Source of the memory; None in marks that were stored before sources were."""
+    confidence: float = 0.0
+    evidence: Evidence | None = None
+    """The last evidence for the value."""
+
+    @classmethod
+    def of(cls, key: str, digest: str, id: str, entry: Entry) -> PromotionMark:
+        """Return the mark of a value that became this entry, under an id."""
+        return cls(
+            key=key, id=id, digest=digest, type=entry.type, source=entry.source,
+            confidence=entry.confidence, evidence=entry.evidence[-1] if entry.evidence else None,
+        )  # fmt: skip
+
+    def differences(self, entry: Entry) -> list[str]:
+        """Return what is new about the same value, in words."""
+        found = [
+            f"{name} {old} → {new}"
+            for name, old, new in (
+                ("type", self.type, entry.type),
+                ("source", self.source, entry.source),
+                ("confidence", f"{self.confidence:g}", f"{entry.confidence:g}"),
+            )
+            if old != new
+        ]
+        # An agent that infers the same again is no witness; a user or a tool is.
+        if entry.source != SOURCES["inferred"] and entry.evidence and entry.evidence[-1] != self.evidence:
+            found.append(f"confirmed by {entry.evidence[-1].ref}")
+        return found
 
 
 class PromotedEntry(Value, frozen=True, kw_only=True):
@@ -50,6 +81,10 @@ class PromotedEntry(Value, frozen=True, kw_only=True):
     """Fingerprint of the memory, to detect later modifications."""
     made: bool = True
     """True if the run created the memory; `undo` leaves others alone."""
+    revises: Count | None = None
+    """The revision of the memory before the run, if the run wrote a new one of it."""
+    mark: PromotionMark | None = None
+    """The mark of the key after the run."""
 
 
 class PromotionFailure(Value, frozen=True, kw_only=True):
@@ -127,7 +162,7 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
     """Promote automatically; explicit promotion always works."""
     threshold: float = 0.6
     closing_threshold: float = 0.4
-    """Threshold when the session closes and short-term memory ends; it does not apply to plain messages."""
+    """Threshold when the session closes and short-term memory ends."""
     every_ms: Count = 30_000
     max_items: Count = 20
     """Maximum number of items of one run besides decisions; closing and pausing have no limit."""
@@ -136,12 +171,17 @@ class PromotionPolicy(Record, frozen=True, kw_only=True):
     """Refuse memories that contradict another one or lack a field that their type requires."""
     capacity: float = 0.9
     """Fill level of short-term memory, from 0 to 1, that triggers an early promotion."""
+    extract: bool = False
+    """Ask the session's model for memories in new messages at pause, close and explicit promotion."""
+    extract_tokens: Count = 8_000
+    """Maximum number of tokens of the messages and known memories that one extraction shows."""
 
     def _check(self) -> None:
         for field in ("threshold", "closing_threshold", "capacity"):
             set_field(self, field, check_unit(getattr(self, field), field))
         check_positive(self.every_ms, "every_ms")
         check_positive(self.max_items, "max_items")
+        check_positive(self.extract_tokens, "extract_tokens")
         check_instance(self.weights, "weights", kind=Weights)
 
     def threshold_for(self, trigger: str) -> float:
@@ -173,6 +213,14 @@ class PromotionCandidate(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     digest: str | None = None
     before: PromotionMark | None = None
+    relation: str = "adds"
+    """What it does to the known memory `target`: `confirms`, `updates` or `contradicts`; or `adds`."""
+    target: str | None = None
+
+    @property
+    def is_revision(self) -> bool:
+        """True if the value is known, and something about it is new."""
+        return self.before is not None and self.before.digest == self.digest
 
     @property
     def id(self) -> str:
@@ -230,15 +278,15 @@ def build_plan(
         undone_ids: ids of entries whose promotion was undone; they are held back.
     """
     minimum = policy.threshold_for(trigger) if threshold is None else threshold
-    # A plain message is never promoted by the lower threshold of a closing session.
-    message_minimum = policy.threshold if threshold is None else threshold
     candidates = [
         _from_context(item, memory, scope, policy, minimum, now, marks, origins)
         for item in memory.context.to_list()
     ]
     for pending in memory.pending.list_implicit():
-        least = message_minimum if _is_message(pending.entry) else minimum
-        candidate = _from_pending(pending, scope, "pending", least)
+        candidate = _from_pending(pending, scope, "pending", minimum)
+        # What was merely said becomes a memory only if a caller asks for it.
+        if pending.from_eviction and trigger != "demand":
+            candidate = _with_verdict(candidate, "below", "merely said; promoted on demand only")
         # A value evicted from the context is a pending item; with its key it supersedes the former value.
         candidates.append(_with_context_key(candidate, memory.session_id, evicted, marks))
     decisions = memory.pending.list_agent_decisions()
@@ -249,10 +297,6 @@ def build_plan(
     candidates.sort(key=lambda item: (-item.score, item.origin, item.id))
     limited = _limit_promotions(candidates, None if trigger in FINAL_TRIGGERS else policy.max_items)
     return PromotionPlan(candidates=tuple(limited), threshold=minimum, trigger=trigger, at=now)
-
-
-def _is_message(entry: Entry) -> bool:
-    return entry.type is None and entry.message is not None
 
 
 def _limit_promotions(
@@ -284,10 +328,10 @@ def _from_context(
     # The digest tells a changed value from an unchanged one without reading the store.
     previous, value_digest = marks.get(item.key), digest(item.value)
     entry = entry_from_item(item, memory.session_id, scope, item_score.total, previous, origins.get(item.key))
-    if item.suggested_type is None:
+    if previous is not None and previous.digest == value_digest:
+        verdict, why = _judge_known(previous, entry)
+    elif item.suggested_type is None:
         verdict, why = "untyped", f"{item.key!r} has no memory type; pass memory_type to promote it"
-    elif previous is not None and previous.digest == value_digest:
-        verdict, why = "unchanged", f"memory {previous.id!r} has this value already"
     elif reaches(item_score.total, threshold):
         verdict, why = "promote", str(item_score)
     else:
@@ -296,6 +340,14 @@ def _from_context(
         entry=entry, origin="context", score=item_score.total, parts=item_score, verdict=verdict, why=why,
         key=item.key, digest=value_digest, before=previous,
     )  # fmt: skip
+
+
+def _judge_known(previous: PromotionMark, entry: Entry) -> tuple[str, str]:
+    """Return the verdict on a value that is known: what is new about it is written, whatever it scores."""
+    new = previous.differences(entry) if previous.source is not None else []
+    if new:
+        return "promote", f"memory {previous.id!r} has this value; new: {', '.join(new)}"
+    return "unchanged", f"memory {previous.id!r} has this value already"
 
 
 def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float) -> PromotionCandidate:
@@ -315,7 +367,12 @@ def _from_pending(item: PendingItem, scope: Scope, origin: str, threshold: float
         verdict, why = "promote", f"importance {importance:.3f}"
     else:
         verdict, why = "below", f"importance {importance:.3f} of {threshold:g}"
-    return PromotionCandidate(entry=entry, origin=origin, score=importance, verdict=verdict, why=why)
+    if item.target is not None:
+        why = f"{item.relation} {item.target!r}; {why}"
+    return PromotionCandidate(
+        entry=entry, origin=origin, score=importance, verdict=verdict, why=why,
+        relation=item.relation, target=item.target,
+    )  # fmt: skip
 
 
 def entry_from_item(
@@ -326,16 +383,18 @@ def entry_from_item(
     before: PromotionMark | None = None,
     origin: Evidence | None = None,
 ) -> Entry:
-    """Return the entry that a value of the working context becomes."""
+    """Return the entry that a value of the working context becomes, or the next revision of the one it is."""
+    known = before if before is not None and before.digest == digest(item.value) else None
     return Entry(
-        id=entry_id_for_value(session_id, item.key, item.value, before),
+        id=known.id if known is not None else entry_id_for_value(session_id, item.key, item.value, before),
         agent_id=scope.require_agent_id(),
         session_id=scope.session_id,
         project_id=scope.project_id,
         user_id=scope.user_id,
         namespace=scope.namespace,
         content=content_of(item),
-        type=item.suggested_type,
+        # A source may imply no type: a value that is confirmed keeps the type that it has.
+        type=item.suggested_type or (None if known is None else known.type),
         confidence=item.confidence,
         importance=importance,
         source=SOURCES[item.source],
@@ -355,18 +414,17 @@ def _with_context_key(
     mark = evicted.get(candidate.id)
     if mark is None:
         return candidate
-    previous = marks.get(mark.key)
-    entry_id = entry_id_for_digest(session_id, mark.key, mark.digest, previous)
-    is_unchanged = previous is not None and previous.digest == mark.digest
+    previous, verdict, why = marks.get(mark.key), candidate.verdict, candidate.why
+    if previous is not None and previous.digest == mark.digest:
+        entry = candidate.entry.replace(id=previous.id)
+        verdict, why = _judge_known(previous, entry)
+    else:
+        id = entry_id_for_digest(session_id, mark.key, mark.digest, previous)
+        entry = candidate.entry.replace(id=id)
     return msgspec.structs.replace(
-        candidate,
-        entry=candidate.entry.replace(id=entry_id),
-        item=candidate.id,
-        key=mark.key,
-        digest=mark.digest,
-        before=previous,
-        verdict="unchanged" if is_unchanged else candidate.verdict,
-    )
+        candidate, entry=entry, item=candidate.id, key=mark.key, digest=mark.digest, before=previous,
+        verdict=verdict, why=why,
+    )  # fmt: skip
 
 
 def content_of(item: ContextItem) -> str:

@@ -14,12 +14,15 @@ vector score is the cosine of pooled vectors for every row, and MaxSim over toke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import log1p
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from omoide.retrieval import text
 
 Array = npt.NDArray[Any]
 TokenLoader = Callable[[Array], Sequence[Array]]
@@ -55,8 +58,14 @@ _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT, 
 
 _INTEGER_COLUMNS = {
     name: at
-    for at, name in enumerate(("count", "length", "flags", "time", "thread", "seq", "role", "speaker"))
+    for at, name in enumerate(
+        ("count", "length", "flags", "time", "thread", "seq", "role", "speaker", "entry", "part")
+    )
 }
+
+
+PART_ROLES = ("user", "assistant")
+"""Roles of the parts of a memory, in order."""
 
 
 class PoolRow(NamedTuple):
@@ -85,7 +94,11 @@ class ScopeStatistics:
 
 
 class CandidatePool:
-    """The candidates of one scope; a row keeps its index as long as the pool exists."""
+    """The candidates of one scope; a row keeps its index as long as the pool exists.
+
+    A memory of several parts has a row for each: the column `entry` numbers the memories in the order in
+    which they were added, and `part` the parts, with -1 for a memory that is one row.
+    """
 
     def __init__(
         self,
@@ -112,6 +125,7 @@ class CandidatePool:
         self._vector_rows = _GrowableArray(np.int64)
         self._derived: dict[str, Any] = {}
         self._token_cache: dict[int, Array] = {}
+        self._entry_count = 0
 
     @classmethod
     def build(
@@ -137,12 +151,13 @@ class CandidatePool:
         return pool
 
     def append(self, row: PoolRow) -> int:
-        """Append one row and return its index."""
+        """Append one memory and return the index of its first row."""
+        first = self.size
         self._extend(
             [row.features], [row.time], [row.thread], [row.seq], [row.role], [row.speaker], [row.confidence],
             [row.importance], [row.vectors],
         )  # fmt: skip
-        return self.size - 1
+        return first
 
     def drop(self, index: int) -> None:
         """Drop one row: it is not found any more, and adds nothing to the windows of its neighbours."""
@@ -150,6 +165,15 @@ class CandidatePool:
         self._live.view[index] = False
         self._token_cache.pop(index, None)
         self._derived.clear()
+
+    def without(self, rows: Array) -> CandidatePool:
+        """Return the pool without these rows; it shares its columns with this one."""
+        other = copy(self)
+        other._derived = {}
+        other._live = _GrowableArray(np.bool_)
+        other._live.extend(self.live.copy())
+        other._live.view[rows] = False
+        return other
 
     @property
     def size(self) -> int:
@@ -186,7 +210,7 @@ class CandidatePool:
         return self._floats.view[:, 1]
 
     def column(self, name: str) -> Array:
-        """Return an integer column: count, length, flags, time, thread, seq, role or speaker."""
+        """Return an integer column: count, length, flags, time, thread, seq, role, speaker, entry or part."""
         return self._integers.view[:, _INTEGER_COLUMNS[name]]
 
     def tokens_of(self, rows: Array) -> list[Array]:
@@ -200,7 +224,11 @@ class CandidatePool:
             if len(cache) > _MAX_CACHED_ROWS:  # bounded without tracking use
                 cache.clear()
                 missing = indexes
-            cache.update(zip(missing, self.token_loader(np.array(missing, np.int64)), strict=True))
+            loaded = self.token_loader(np.array(missing, np.int64))
+            part = self.column("part")
+            cache.update(
+                (row, _part_of(tokens, int(part[row]))) for row, tokens in zip(missing, loaded, strict=True)
+            )
         return [cache[row] for row in indexes]
 
     def derive(self, name: str, make: Callable[[CandidatePool], T]) -> T:
@@ -222,11 +250,24 @@ class CandidatePool:
         importance: Sequence[float | None] | None,
         vectors: Sequence[bytes] | None,
     ) -> None:
-        count = len(features)
-        if not count:
+        if not len(features):
             return
-        first = self.size
+        first, new_entries = self.size, len(features)
+        entry: Array = np.arange(new_entries)
+        part: Array | int = -1
+        divided = [at for at, blob in enumerate(features) if text.has_parts(blob)]
+        if divided:
+            columns = _divide(divided, features, thread, seq, role, speaker, vectors, self)
+            features, thread, seq, role, speaker, vectors, entry, part = columns
+            time, confidence, importance = (
+                None if column is None else [column[at] for at in entry.tolist()]
+                for column in (time, confidence, importance)
+            )
+        count = len(features)
         numbers = np.zeros((count, len(_INTEGER_COLUMNS)), np.int64)
+        numbers[:, _INTEGER_COLUMNS["entry"]] = self._entry_count + entry
+        numbers[:, _INTEGER_COLUMNS["part"]] = part
+        self._entry_count += new_entries
         self._add_terms(features, numbers)
         if time is not None:
             numbers[:, _INTEGER_COLUMNS["time"]] = time
@@ -266,6 +307,63 @@ class CandidatePool:
         per_row = np.fromiter(map(len, vectors), np.int64, len(vectors)) // (4 * self.dim)
         self._vectors.extend(matrix)
         self._vector_rows.extend(np.repeat(np.arange(first, first + len(vectors)), per_row))
+
+
+def _divide(
+    divided: Sequence[int],
+    features: Sequence[bytes],
+    thread: Sequence[str | None] | None,
+    seq: Sequence[int] | None,
+    role: Sequence[str | None] | None,
+    speaker: Sequence[str | None] | None,
+    vectors: Sequence[bytes] | None,
+    pool: CandidatePool,
+) -> tuple[Any, ...]:
+    """Return the columns with a row for each part, and for each row its memory and its part."""
+    count = len(features)
+    parts = {at: text.split_features(features[at]) for at in divided}
+    names: list[str | None] = [None] * count if thread is None else [*thread]
+    entry = [at for at in range(count) for _ in parts.get(at, (None,))]
+    part = [
+        number if len(parts.get(at, ())) > 1 else -1
+        for at in range(count)
+        for number, _ in enumerate(parts.get(at, (None,)))
+    ]
+    rows = [*zip(entry, part, strict=True)]
+    for at in divided:
+        if names[at] is None:  # the parts of a memory without a thread are neighbours, too
+            names[at] = f"\0{pool.size}:{at}"
+    return (
+        [parts[at][max(number, 0)] if at in parts else features[at] for at, number in rows],
+        [names[at] for at in entry],
+        [(0 if seq is None else seq[at]) + max(number, 0) for at, number in rows],
+        [PART_ROLES[number] if number >= 0 else None if role is None else role[at] for at, number in rows],
+        [None if speaker is None or number > 0 else speaker[at] for at, number in rows],
+        None
+        if vectors is None
+        else [_part_of_vectors(vectors[at], number, 4 * pool.dim) for at, number in rows],
+        np.array(entry),
+        np.array(part),
+    )
+
+
+def _part_of_vectors(vectors: bytes, part: int, size: int) -> bytes:
+    """Return the vectors of one part, which a row of zeros divides; all, if they were not divided."""
+    if part < 0 or not size:
+        return vectors
+    rows = np.frombuffer(vectors, "<f4").reshape(-1, size // 4)
+    return _part_of(rows, part).tobytes()
+
+
+def _part_of(rows: Array, part: int) -> Array:
+    """Return the rows of one part, which a row of zeros divides; all, if they were not divided."""
+    if part < 0:
+        return rows
+    divider = np.flatnonzero(~rows.any(axis=1))
+    if len(divider) != 1:
+        return rows
+    at = int(divider[0])
+    return rows[:at] if part == 0 else rows[at + 1 :]
 
 
 def _assign_codes(codes: dict[str, int], names: Sequence[str | None] | None) -> list[int] | int:
@@ -392,6 +490,55 @@ def _build_neighbours(pool: CandidatePool) -> Neighbours:
         episode=episode,
         episode_count=int(is_new_episode.sum()),
     )
+
+
+class DistinctRows(NamedTuple):
+    """A pool in which each question is asked once, and what was left out of it."""
+
+    pool: CandidatePool
+    repeated: Mapping[int, Array]
+    """The rows that a row stands for, itself among them, by its index."""
+
+
+def distinct_rows(pool: CandidatePool) -> DistinctRows:
+    """Return the pool without earlier repetitions of the users' questions and of the answers to them.
+
+    What was asked often would otherwise change the statistics by which all rows are compared.
+    """
+    return pool.derive("distinct", _find_distinct)
+
+
+def _find_distinct(pool: CandidatePool) -> DistinctRows:
+    role = pool.column("role")
+    asks = pool.live & (role == USER) & (pool.column("flags") & text.STATES_NOTHING > 0)
+    if asks.sum() < 2:
+        return DistinctRows(pool, {})
+    before = neighbours_of(pool).table[:, 0]
+    answers = pool.live & (role == ASSISTANT) & np.append(asks, False)[before]
+    rows = np.flatnonzero((asks | answers) & (pool.column("count") > 0))
+    keys = repetition_keys(pool, rows)
+    order = rows[np.lexsort((rows, pool.column("time")[rows], keys))]
+    groups = np.split(order, np.flatnonzero(np.diff(np.sort(keys))) + 1)
+    repeated = {int(group[-1]): group for group in groups if len(group) > 1}
+    if not repeated:
+        return DistinctRows(pool, {})
+    return DistinctRows(pool.without(np.concatenate([group[:-1] for group in repeated.values()])), repeated)
+
+
+def repetition_keys(pool: CandidatePool, rows: Array) -> Array:
+    """Return a hash of the role, the speaker and the terms of each of these rows, whatever their order."""
+    sizes = pool.column("count")
+    own = sizes[rows]
+    starts = pool.derive("term_starts", lambda pool: np.cumsum(pool.column("count")) - pool.column("count"))
+    ends = np.cumsum(own)
+    at = np.repeat(starts[rows] - ends + own, own) + np.arange(int(own.sum()))
+    # Sums of well mixed numbers, in which the order does not count; they wrap around.
+    mixed = pool.terms[at].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    sums = np.append(np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64))
+    said_by = (pool.column("speaker")[rows] * 4 + pool.column("role")[rows] + 5).astype(np.uint64)
+    keys: Array = sums[ends] - sums[ends - own] + said_by * np.uint64(0x94D049BB133111EB)
+    return keys
 
 
 def context_window(pool: CandidatePool, rows: Array) -> ContextWindow:
@@ -635,7 +782,7 @@ class ScopeCache:
         self.write_order: list[int] = []
         self.expired_until = 0
         """Latest expiry among the removed rows; queries as of an earlier time cannot use the cache."""
-        self._positions: dict[int, int] = {}
+        self._positions: dict[int, range] = {}
         self._expires: dict[int, int] = {}
 
     def fill(
@@ -660,9 +807,12 @@ class ScopeCache:
             statistics=statistics,
             max_gap=reach,
         )
-        self.numbers = [*no]
-        self.write_order = [*written]
-        self._positions = dict(zip(no, range(len(no)), strict=True))
+        entry = self.pool.column("entry").tolist()
+        self.numbers = [no[at] for at in entry]
+        self.write_order = [written[at] for at in entry]
+        self._positions = {}
+        for at, number in enumerate(self.numbers):
+            self._positions[number] = range(self._positions.get(number, range(at, at)).start, at + 1)
         self._expires = {number: at for number, at in zip(no, expires, strict=True) if at is not None}
 
     def append(self, values: CacheRow) -> None:
@@ -681,17 +831,17 @@ class ScopeCache:
             importance=importance,
             vectors=pooled or b"",
         )
-        self._positions[no] = self.pool.append(row)
-        self.numbers.append(no)
-        self.write_order.append(written)
+        added = self._positions[no] = range(self.pool.append(row), self.pool.size)
+        self.numbers += [no] * len(added)
+        self.write_order += [written] * len(added)
         if expires is not None:
             self._expires[no] = expires
 
     def remove(self, number: int) -> None:
         """Remove a row, if it is here."""
-        position = self._positions.pop(number, None)
+        positions = self._positions.pop(number, range(0))
         self._expires.pop(number, None)
-        if position is not None:
+        for position in positions:
             self.pool.drop(position)
 
     def expire(self, at: int) -> None:
@@ -703,7 +853,7 @@ class ScopeCache:
 
     def is_sparse(self) -> bool:
         """Return True if most of the rows were removed, so that the cache should be filled again."""
-        return self.pool.size > 2 * len(self._positions) + 64
+        return self.pool.size > 2 * int(self.pool.live.sum()) + 64
 
     def expires_between(self, earlier: int, later: int) -> bool:
         """Return True if a row expires after `earlier` and not after `later`."""
@@ -713,7 +863,7 @@ class ScopeCache:
         """Return the speakers by number; an empty name for one all of whose rows are removed."""
         # A name that no live row has must not change how a query is parsed.
         names = self.pool.speakers
-        if len(self._positions) == self.pool.size:
+        if self.pool.live.all():
             return names
         present = {*np.unique(self.pool.column("speaker")[self.pool.live]).tolist()}
         return [name if code in present else "" for code, name in enumerate(names)]

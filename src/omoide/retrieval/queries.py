@@ -100,10 +100,21 @@ class ParsedQuery(NamedTuple):
     """If it names several speakers: the query as if it named each of them alone."""
 
 
-def parse_query(text: str, *, now: int, speakers: Sequence[str] = ()) -> ParsedQuery:
-    """Parse a query as of the time `now`, in a scope with these speakers; a long one is cut."""
+def parse_query(
+    text: str, *, now: int, speakers: Sequence[str] = (), plain: ParsedQuery | None = None
+) -> ParsedQuery:
+    """Parse a query as of the time `now`, in a scope with these speakers; a long one is cut.
+
+    Args:
+        text: The query.
+        now: The time that "yesterday" is relative to.
+        speakers: The speakers that the query may name.
+        plain: The same query parsed without speakers; the result if it names none of them.
+    """
     text = ends(text, MAX_QUERY_LENGTH)
     speaker_spans = _find_speakers(text, speakers)
+    if plain is not None and not speaker_spans:
+        return plain
     spans = sorted({span for spans in speaker_spans.values() for span in spans}, reverse=True)
     query = ParsedQuery(
         text=text,

@@ -242,10 +242,9 @@ def date_agreement(query: ParsedQuery, pool: CandidatePool) -> Array:
 
 
 def _question_flags(pool: CandidatePool) -> Array:
-    # Users ask and tell in one message, so questions count as statements where roles are known.
-    if has_roles(pool):
-        return np.zeros(pool.size)
-    return _flag_column(pool.column("flags"), text.IS_QUESTION)
+    # Users ask and tell in one message, so where roles are known only pure questions count as such.
+    flag = text.STATES_NOTHING if has_roles(pool) else text.IS_QUESTION
+    return _flag_column(pool.column("flags"), flag)
 
 
 def has_messages(pool: CandidatePool) -> bool:
@@ -272,16 +271,34 @@ def _flag_column(flags: Array, flag: int) -> Array:
 
 
 def _speaker_features(query: ParsedQuery, pool: CandidatePool) -> FeatureColumns:
-    """Mark rows that the only named speaker said, and said in the first person."""
+    """Mark rows that the only named speaker said, said in the first person, or cannot have to do with."""
     if len(query.named_speakers) != 1:
         zeros = np.zeros(pool.size)
-        return {"speaker": zeros, "first_person": zeros}
-    is_speaker = pool.column("speaker") == next(iter(query.named_speakers))
+        return {"speaker": zeros, "first_person": zeros, "elsewhere": zeros}
+    (named,) = query.named_speakers
+    is_speaker = pool.column("speaker") == named
     flags = pool.column("flags")
     return {
         "speaker": is_speaker.astype(np.float64),
         "first_person": is_speaker * _flag_column(flags, text.FIRST_PERSON),
+        "elsewhere": _elsewhere_feature(named, is_speaker, pool),
     }
+
+
+def _elsewhere_feature(named: int, is_speaker: Array, pool: CandidatePool) -> Array:
+    """Mark rows that have no word of a speaker's name: messages of threads without the speaker, and facts.
+
+    A fact counts half: it may be about the speaker without saying so.
+    """
+    thread = pool.column("thread")
+    spoken = is_speaker & pool.live
+    elsewhere = np.where(thread >= 0, 1.0, 0.5)
+    elsewhere[np.isin(thread, thread[spoken]) | ~spoken.any()] = 0.0
+    if elsewhere.any():
+        name = [text.term_id(term) for term in text.terms(pool.speakers[named])]
+        owners = np.repeat(np.arange(pool.size), pool.column("count"))
+        elsewhere[owners[np.isin(pool.terms, name)]] = 0.0
+    return elsewhere
 
 
 def kind_feature(query: ParsedQuery, flags: Array) -> Array:
@@ -301,7 +318,8 @@ def _role_features(query: ParsedQuery, pool: CandidatePool, base: Array) -> Feat
     next_row = neighbours_of(pool).table[:, 1]
     has_reply = (role == USER) & (np.append(role, -1)[next_row] == ASSISTANT)
     return {
-        "role": (role == (ASSISTANT if query.asks_assistant else USER)).astype(np.float64),
+        # A memory without a role, such as a fact, counts like the user's.
+        "role": (role == ASSISTANT) * (1.0 if query.asks_assistant else -1.0),
         "reply": np.where(has_reply, np.maximum(np.append(base, 0.0)[next_row], 0.0), 0.0),
     }
 
@@ -390,6 +408,7 @@ class FeatureWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     crowd: float = 0.0
     speaker: float = 0.0
     first_person: float = 0.0
+    elsewhere: float = 0.0
     date: float = 0.0
     kind: float = 0.0
     asks: float = 0.0
@@ -427,27 +446,29 @@ class RankingWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 # Chosen on several unlike sets at once (`training/weights.py`). Absolute similarities carry facts without a
 # thread, where nothing around them helps; a bound keeps any feature from deciding alone.
 _LEXICAL_FIRST = FeatureWeights(
-    window=0.6, speaker=1.0, date=2.0, asks=-1.0, instruction=0.5, role=1.5, reply=0.5
+    window=0.6, speaker=1.0, elsewhere=-2.0, date=2.0, asks=-1.0, instruction=0.5, role=1.5, reply=0.5
 )
 _VECTOR_FIRST = FeatureWeights(
-    vector=1.0, window=0.4, speaker=1.0, date=2.0, asks=-0.7, instruction=0.5, role=1.5, reply=0.5
-)
+    vector=1.0, window=0.4, speaker=1.0, elsewhere=-2.0, date=2.0, asks=-0.7, instruction=0.5, role=1.5,
+    reply=0.5,
+)  # fmt: skip
 _LEXICAL_SECOND = FeatureWeights(
-    window=0.15, own=0.1, share=3.0, cover=0.75, episode=0.2, crowd=-0.1, speaker=1.5, first_person=0.6,
-    date=3.4, kind=1.7, asks=-0.8, instruction=1.0, rarity=0.4, role=2.7,
+    window=0.15, own=0.1, share=3.0, cover=0.75, episode=0.2, crowd=-0.1, speaker=1.5, elsewhere=-3.0,
+    first_person=0.6, date=3.4, kind=1.7, asks=-0.8, instruction=1.0, rarity=0.4, role=2.7,
 )  # fmt: skip
 _VECTOR_SECOND = FeatureWeights(
-    vector=0.3, wide=0.4, window=0.1, own=0.1, share=0.5, cover=0.45, episode=0.25, crowd=-0.1, speaker=1.5,
-    first_person=0.6, date=3.4, kind=1.5, asks=-0.85, instruction=1.0, rarity=0.35, role=2.0, reply=0.3,
+    vector=0.3, wide=0.4, window=0.1, own=0.1, share=0.5, cover=0.45, episode=0.25, crowd=-0.1,
+    speaker=1.5, elsewhere=-3.0, first_person=0.6, date=3.4, kind=1.5, asks=-0.85, instruction=1.0,
+    rarity=0.35, role=2.0, reply=0.3,
 )  # fmt: skip
 _MESSAGE_SECOND = FeatureWeights(
     vector=0.05, cosine=2.9, wide=0.5, window=0.05, share=0.55, tokens=0.15, context=0.9, before=0.25,
-    episode=0.25, crowd=-0.1, speaker=1.45, first_person=0.6, date=3.5, kind=1.3, asks=-0.85, instruction=1.0,
-    rarity=0.3, role=2.7,
+    episode=0.25, crowd=-0.1, speaker=1.45, elsewhere=-3.0, first_person=0.6, date=3.5, kind=1.3,
+    asks=-0.85, instruction=1.0, rarity=0.3, role=2.7,
 )  # fmt: skip
 _FACT_SECOND = FeatureWeights(
-    vector=0.95, cosine=12.0, match=8.4, share=1.2, speaker=1.45, first_person=0.6, date=3.5, kind=0.45,
-    asks=-0.3, instruction=1.0, rarity=0.95, role=2.7,
+    vector=0.95, cosine=12.0, match=8.4, share=1.2, speaker=1.45, elsewhere=-3.0, first_person=0.6,
+    date=3.5, kind=0.45, asks=-0.3, instruction=1.0, rarity=0.95, role=2.7,
 )  # fmt: skip
 
 

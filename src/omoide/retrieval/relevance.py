@@ -20,7 +20,16 @@ import msgspec
 import numpy as np
 
 from omoide.retrieval import text
-from omoide.retrieval.pool import Array, CandidatePool, chunked_matmul, context_window, max_similarity
+from omoide.retrieval.pool import (
+    ASSISTANT,
+    OTHER,
+    Array,
+    CandidatePool,
+    chunked_matmul,
+    context_window,
+    max_similarity,
+    neighbours_of,
+)
 from omoide.retrieval.queries import ParsedQuery
 from omoide.retrieval.ranking import QueryEmbedding, date_agreement, kind_feature
 
@@ -246,12 +255,14 @@ SCORE_GAP = 2.5
 """Distance of scores from which they do."""
 OUTDATED_FROM = 0.97
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
-ORDERED_FROM = 0.6
+ORDERED_FROM = 0.7
 """Probability from which the newer of two hits stands first."""
 ANSWERING = 0.5
 """Rarity from which a word of the query counts for what two hits speak of."""
 MAX_LEFT = 1
 """Number of such words that only the older of two hits may have."""
+MAX_NEW_SHARE = 0.25
+"""Share of the words of an answer, by rarity, up to which it repeats what was told."""
 LEAD_OF_ALL = 3.0
 """Lead of the scores of two rows where there is no other."""
 _MAX_TOKENS = 64
@@ -291,18 +302,56 @@ def arrange(
     time = pool.column("time")[compared]
     pairs = compare(query, pool, compared, scores[:MAX_ROWS], relevance[:MAX_ROWS])
     newer = {} if query.expects_many else _find_outdated(pairs, time, calibration)
-    spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
-    size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
-    if not query.tense and _terms_left(pool, compared, _telling_terms(query))[0, :size].any():
-        size = 1
-    direction = 1 if query.tense == "past" else -1
-    order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
+    if calibration is None or calibration.order is None:
+        spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
+        size = _standing_out(scores[:MAX_ROWS], relevance[:MAX_ROWS], spread)
+        if not query.tense and _terms_left(pool, compared, _telling_terms(query))[0, :size].any():
+            size = 1
+        direction = 1 if query.tense == "past" else -1
+        order[:size] = np.argsort(direction * time[:size], kind="stable").tolist()
     for older, newest in [*_find_values(pairs, time, calibration), *newer.items()]:
         first, second = (older, newest) if query.tense == "past" else (newest, older)
         if order.index(first) > order.index(second):
             order.remove(first)
             order.insert(order.index(second), first)
     return order, newer
+
+
+def find_echoes(query: ParsedQuery, pool: CandidatePool, rows: Sequence[int]) -> list[bool]:
+    """Return for each row whether it is an echo, which does not compete with statements.
+
+    An echo is a message that states nothing, or an answer that repeats what the other rows or the query say.
+    """
+    at = np.asarray(rows, np.int64)
+    role = pool.column("role")[at]
+    is_echo = (role != OTHER) & (pool.column("flags")[at] & text.STATES_NOTHING > 0)
+    if not query.asks_assistant:
+        told = [int(row) for row in at[~is_echo & (role != ASSISTANT)]]
+        for answer in np.flatnonzero(~is_echo & (role == ASSISTANT)).tolist():
+            is_echo[answer] = _repeats(query, pool, rows[answer], told)
+    echoes: list[bool] = is_echo.tolist()
+    return echoes
+
+
+def _repeats(query: ParsedQuery, pool: CandidatePool, row: int, told: Sequence[int]) -> bool:
+    """Return True if an answer adds hardly anything to the query, its question and what was told before."""
+    time = pool.column("time")
+    before = neighbours_of(pool).table[row, 0]
+    sources = [other for other in told if time[other] <= time[row]]
+    if before < pool.size:
+        sources.append(int(before))
+    asked = {text.term_id(term) for term in query.terms}
+    known = {term for other in sources for term in _terms_of(pool, other)}
+    # The words of the query say nothing about an answer: what it adds to them does.
+    own = [term for term in _terms_of(pool, row) if term not in asked]
+    new = [term for term in own if term not in known]
+    return sum(map(term_rarity_by_id, new)) <= MAX_NEW_SHARE * sum(map(term_rarity_by_id, own))
+
+
+def _terms_of(pool: CandidatePool, row: int) -> list[int]:
+    ends = pool.derive("term_ends", lambda pool: np.cumsum(pool.column("count")))
+    terms: list[int] = pool.terms[ends[row] - pool.column("count")[row] : ends[row]].tolist()
+    return terms
 
 
 def _standing_out(scores: Array, relevance: Array, max_spread: float) -> int:

@@ -24,6 +24,7 @@ from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import import_module
 from importlib.resources import files
+from itertools import chain
 from math import ceil, log1p
 from sys import byteorder
 from types import MappingProxyType
@@ -149,7 +150,7 @@ K1, B = 0.9, 0.4  # of `bm25`, the defaults of Anserini; `ranking.RankingWeights
 ENCODINGS = ("o200k_base", "cl100k_base")
 """Encodings that `token_counter` supports."""
 
-FEATURES_VERSION = 3
+FEATURES_VERSION = 4
 """Version of the blob of a text; increase it when the blob would differ, so that stores compute it again."""
 
 # Bits of `Features.flags`. They are stored: a new flag takes the next bit and a new version.
@@ -167,6 +168,10 @@ MENTIONS_CHANGE = 512
 MENTIONS_ADDITION = 1024
 HAS_OCCURRED = 2048
 """The memory says when it happened; stores set it, because the text does not tell."""
+HAS_PARTS = 4096
+"""The blob holds those of several parts, which are rows of their own in a pool."""
+STATES_NOTHING = 8192
+"""The text only asks, requests, greets or says that nothing is known."""
 
 _MAX_WORD_LENGTH = 64
 """Characters of a word that are used; longer runs are not words, and their cost must be bounded."""
@@ -383,6 +388,11 @@ def is_unspaced(char: str) -> bool:
 _QUESTION_MARK = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
 _TRAILING_BRACKETS = re.compile(r"\s*\[[^\[\]]*\]\s*$")
 _DAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_CASED_PATTERNS = (
+    (MENTIONS_NAME, re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")),
+    (MENTIONS_PLACE, re.compile(r"\b(?:in|at|to|from|near|visited|around) (?:the )?[A-Z]\w+")),
+)
+# Of lower-case text: ignoring case would take them three times as long.
 _FLAG_PATTERNS = (
     (
         MENTIONS_TIME,
@@ -390,32 +400,27 @@ _FLAG_PATTERNS = (
             r"\b(?:yesterday|tonight|tomorrow|ago|the other day|this morning|since (?:i|we)"
             r"|(?:last|next|this|past) (?:week(?:end)?|month|year|night|summer|winter|spring|fall|autumn|few)"
             rf"|{_DAY}|january|february|march|april|june|july|august|september|october|november|december"
-            r"|(?:19|20)\d\d|\w+ (?:days|weeks|months|years))\b",
-            re.IGNORECASE,
+            r"|(?:19|20)\d\d|\w+ (?:days|weeks|months|years))\b"
         ),
     ),
     (
         MENTIONS_RECENT,
-        re.compile(r"\b(?:today|just|recently|lately|soon|now|finally|earlier|later)\b", re.IGNORECASE),
+        re.compile(r"\b(?:today|just|recently|lately|soon|now|finally|earlier|later)\b"),
     ),
     (
         MENTIONS_NUMBER,
         re.compile(
             r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple"
             r"|hundred|thousand"
-            r"|once|twice|several)\b",
-            re.IGNORECASE,
+            r"|once|twice|several)\b"
         ),
     ),
-    (FIRST_PERSON, re.compile(r"\b(?:i|my|me|we|our|us|mine)\b", re.IGNORECASE)),
-    (MENTIONS_NAME, re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")),
-    (MENTIONS_PLACE, re.compile(r"\b(?:in|at|to|from|near|visited|around) (?:the )?[A-Z]\w+")),
+    (FIRST_PERSON, re.compile(r"\b(?:i|my|me|we|our|us|mine)\b")),
     (
         MENTIONS_REASON,
         re.compile(
             r"\b(?:because|since|so that|in order|reason|inspired|motivat\w*|helps?|makes? me|made me"
-            r"|feel|felt)\b",
-            re.IGNORECASE,
+            r"|feel|felt)\b"
         ),
     ),
     (
@@ -429,8 +434,7 @@ _FLAG_PATTERNS = (
             r"|don't (?:ever|use|give|call"
             r"|suggest|recommend|write|send|tell)|no more \w+ing|stop \w+ing|i'd rather"
             r"|keep (?:it|your|them|answers)"
-            r"|must (?:always|never|not)|only ever|by default)",
-            re.IGNORECASE,
+            r"|must (?:always|never|not)|only ever|by default)"
         ),
     ),
     (
@@ -447,8 +451,7 @@ _FLAG_PATTERNS = (
             r"|gave up|stopped|broke up|split up|sold|new(?:ly)?|finally|ended up|settl\w+"
             r"|took over|taken over"
             r"|jetzt|nicht mehr|inzwischen|umgezogen|neue[nrs]?|maintenant|désormais|ne \w+ plus"
-            r"|ahora|ya no)\b",
-            re.IGNORECASE,
+            r"|ahora|ya no)\b"
         ),
     ),
     (
@@ -456,8 +459,7 @@ _FLAG_PATTERNS = (
         re.compile(
             r"\b(?:also|too|another|second|third|other|both|as well|besides|in addition|on top"
             r"|additionally|one more"
-            r"|extra|alongside|next to|auch|noch eine?[nrs]?|aussi|también|además)\b",
-            re.IGNORECASE,
+            r"|extra|alongside|next to|auch|noch eine?[nrs]?|aussi|también|además)\b"
         ),
     ),
 )
@@ -470,14 +472,48 @@ class Features(NamedTuple):
     """Number of words, stop words included."""
     flags: int
     terms: tuple[int, ...]
+    parts: tuple[Features, ...] = ()
+    """The features of its parts, for a text of several speakers."""
+
+    @classmethod
+    def join(cls, parts: tuple[Features, ...]) -> Features:
+        """Return the features of a text from those of its parts."""
+        terms = tuple(chain.from_iterable(part.terms for part in parts))
+        return cls(sum(part.length for part in parts), HAS_PARTS, terms, parts)
 
     def to_bytes(self) -> bytes:
-        """Encode as 64-bit little-endian numbers, the first of which holds length and flags."""
+        """Encode as 64-bit little-endian numbers, the first of which holds length and flags.
+
+        The terms follow, or for each part the number of its numbers, and these.
+        """
         # The pool reads the blobs of all rows as one array of int64, so the head has the same type.
-        numbers = array("q", [min(self.length, 2**31 - 1) | self.flags << 32, *self.terms])
+        numbers = array("q", [min(self.length, 2**31 - 1) | self.flags << 32])
+        if self.parts:
+            for part in self.parts:
+                numbers.append(len(part.terms) + 1)
+                numbers.extend((min(part.length, 2**31 - 1) | part.flags << 32, *part.terms))
+        else:
+            numbers.extend(self.terms)
         if byteorder == "big":
             numbers.byteswap()
         return numbers.tobytes()
+
+
+def has_parts(blob: bytes) -> bool:
+    """Return True if the blob of features holds those of parts."""
+    return bool(blob[5] & HAS_PARTS >> 8)
+
+
+def split_features(blob: bytes) -> list[bytes]:
+    """Return the blobs of the parts of a text; the blob itself, if it has none or is damaged."""
+    if not has_parts(blob):
+        return [blob]
+    parts, at = [], 8
+    while at < len(blob):
+        end = at + 8 + 8 * max(int.from_bytes(blob[at : at + 8], "little"), 0)
+        parts.append(blob[at + 8 : end])
+        at = end
+    return parts if parts and all(parts) else [blob]
 
 
 def extract_features(text: str) -> Features:
@@ -487,12 +523,59 @@ def extract_features(text: str) -> Features:
     return Features(length=len(text_words), flags=_flags(text), terms=ids)
 
 
+_MAX_ASKED = 600
+"""Characters from which a text counts as telling something, whatever it asks."""
+_PARTS_OF_SPEECH = re.compile(r"(?<=[.!?。！？])\s*|\n+")  # noqa: RUF001
+_POLITE = re.compile(
+    r"^(?:(?:please|pls|hey|hi|hello|ok(?:ay)?|so|and|but|well|also|then|thanks|thank you|good (?:morning|day"
+    r"|evening))\b[\s,!.:]*)+",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"^(?:(?:what|who|whom|whose|which|where|how|why|when)(?:'s| (?:is|are|was|were|am|do|does|did|can|could"
+    r"|should|would|will|has|have|had|much|many|old|long|far|often|about|time|day|city|of)\b)"
+    r"|(?:do|does|did|can|could|would|will|should|am|is|are|was|were|have|has) (?:you|i|we|my|there|it)\b"
+    r"|(?:tell|show|give|remind) me (?:what|who|where|which|how|why|when|about|my|the|a|again)\b"
+    r"|(?:list|explain|describe|summari[sz]e|repeat) |i(?:'d like to| want to| need to) know\b"
+    r"|remember(?: that)?\?|any(?:thing)? \w+\?)",
+    re.IGNORECASE,
+)
+_KNOWS_NOTHING = re.compile(
+    r"^(?:sorry|unfortunately|i'm afraid)?[\s,]*(?:but )?i (?:do not|don't|cannot|can't|could not|couldn't"
+    r"|have no|haven't|am not|'m not)\b.{0,20}\b(?:know|recall|remember|find|sure|aware|idea|information"
+    r"|memory|record)\b",
+    re.IGNORECASE,
+)
+_TELLS = re.compile(
+    r"^(?:i|we|my|our|it|he|she|they)\b"
+    r"|\b(?:that|since|because|now|as) (?:i|we|my|our|he|she)\b|\b(?:i'm|i am|i've|i have|i'd|we've|we're)\b",
+    re.IGNORECASE,
+)
+
+
+def states_nothing(text: str) -> bool:
+    """Return True if a text only asks, requests, greets or says that nothing is known."""
+    if len(text) > _MAX_ASKED:
+        return False
+    parts = [_POLITE.sub("", part.strip()) for part in _PARTS_OF_SPEECH.split(text)]
+    return bool(text.strip()) and all(_only_asks(part) for part in parts if part)
+
+
+def _only_asks(sentence: str) -> bool:
+    if sentence.endswith(("?", "？")) or _ASKS.match(sentence):  # noqa: RUF001
+        return _TELLS.search(sentence) is None
+    return _KNOWS_NOTHING.match(sentence) is not None or not any(char.isalnum() for char in sentence)
+
+
 def _flags(text: str) -> int:
     # The end alone decides, without a note in brackets; the slice bounds the cost of long texts.
     flags = IS_QUESTION if _QUESTION_MARK.search(_TRAILING_BRACKETS.sub("", text[-400:])) else 0
-    for flag, pattern in _FLAG_PATTERNS:
-        if pattern.search(text):
-            flags |= flag
+    flags |= STATES_NOTHING if states_nothing(text) else 0
+    lowered = text.lower()
+    for patterns, searched in ((_CASED_PATTERNS, text), (_FLAG_PATTERNS, lowered)):
+        for flag, pattern in patterns:
+            if pattern.search(searched):
+                flags |= flag
     return flags
 
 

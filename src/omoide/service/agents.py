@@ -98,16 +98,16 @@ async def who_can(
     return [_agent_match(candidate) for candidate in rank(agents, action, tags, limits)]
 
 
-def agent_not_found(id: str) -> NotFound:
+def agent_not_found(id: str, namespace: str) -> NotFound:
     """Return the error for an agent that is not stored, or not in the scope."""
-    return NotFound("stored agent", id, "list the stored agents, and pass the id of one")
+    return NotFound("stored agent", id, f"list the stored agents of namespace {namespace}, and pass one's id")
 
 
 async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Agent, int]:
     """Load an agent with an empty definition, and the revision of its checkpoint."""
     saved = (await checkpoints.load(id)).checkpoint
     if saved is None:
-        raise agent_not_found(id)
+        raise agent_not_found(id, checkpoints.namespace)
     try:
         agent = Agent(
             id=saved.id,

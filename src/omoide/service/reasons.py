@@ -21,6 +21,7 @@ PART_DESCRIPTIONS = {
     "crowd": "more of its conversation fits better",
     "speaker": "said by the person asked about",
     "first_person": "said by that person about themselves",
+    "elsewhere": "not of the person asked about",
     "date": "from the time asked about",
     "newer": "a newer hit says something else of the same subject",
     "instruction": "a standing instruction or preference",

@@ -12,7 +12,7 @@ from omoide.longterm.relations import Related
 from omoide.promotion.plan import PromotionCandidate, PromotionRun
 from omoide.service.agents import AgentInfo, AgentMatch
 from omoide.sessions.storage import SessionRecord
-from omoide.stores.records import Change, Stats, Version
+from omoide.stores.records import Change, Owner, Stats, Version
 
 
 def scope_fields(scope: Scope) -> dict[str, str | None]:
@@ -67,6 +67,12 @@ class HistoryResponse(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[Version, ...]
 
 
+class PinsResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Pinned memories, the first pinned first."""
+
+    entries: tuple[Entry, ...]
+
+
 class ChangesResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Changes in commit order."""
 
@@ -107,6 +113,18 @@ class SessionsResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions of a namespace, last used first."""
 
     sessions: tuple[SessionInfo, ...]
+
+
+class OwnersResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Users, agents and projects that have memories, with their numbers."""
+
+    owners: tuple[Owner, ...]
+
+
+class NamespacesResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of namespaces, sorted."""
+
+    namespaces: tuple[str, ...]
 
 
 class TranscriptResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -352,7 +352,12 @@ async def export_jsonl(
 
 
 async def import_jsonl(
-    store: Any, path: Path, scope: Scope, *, progress: ProgressCallback | None = None
+    store: Any,
+    path: Path,
+    scope: Scope,
+    *,
+    agent_id: str | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ImportReport:
     """Import the entries of a JSON Lines file, all or none; entries that are stored already stay as they are.
 
@@ -360,6 +365,7 @@ async def import_jsonl(
         store: a store that imports entries.
         path: the file.
         scope: fills in the owner where a line names none, and must hold every entry.
+        agent_id: the agent of lines that name none, where the scope is that of all agents.
         progress: called while the file is read.
 
     Raises:
@@ -367,7 +373,7 @@ async def import_jsonl(
     """
     check_instance(scope, "scope", kind=Scope)
     importer: SupportsImport = require(store, SupportsImport, "take memories over")
-    lines = await run_in_thread(_read_lines, path, scope, progress)
+    lines = await run_in_thread(_read_lines, path, scope, agent_id or scope.agent_id, progress)
     entries = {id: await _resolve_entry(store, line) for id, line in lines.items()}
     links = [
         link
@@ -437,12 +443,14 @@ def _line_fields(entry: Entry, links: Sequence[Link], access: Access | None) -> 
     return fields
 
 
-def _read_lines(path: Path, scope: Scope, progress: ProgressCallback | None) -> dict[str, _ImportLine]:
+def _read_lines(
+    path: Path, scope: Scope, agent_id: str | None, progress: ProgressCallback | None
+) -> dict[str, _ImportLine]:
     lines: dict[str, _ImportLine] = {}
     locations: dict[str, str] = {}
     now = clock.now()  # read once, so that two equal lines become equal entries
     for done, (location, fields) in enumerate(iter_jsonl(path), 1):
-        line = _parse_line(fields, scope, location, now)
+        line = _parse_line(fields, scope.replace(agent_id=agent_id), location, now)
         id = line.entry.id
         if id in lines and lines[id].entry != line.entry:
             raise Invalid(f"{location}: id", f"{id!r} is that of {locations[id]}", "give each memory its own")

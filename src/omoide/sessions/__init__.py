@@ -2,7 +2,8 @@
 
 - `session`: `Session`, one conversation; `runner`: its turns, each step persisted.
 - `storage`: `SessionRecord`, the transcript and the lease; `sessions` lists what a store has.
-- `memory`: short-term memory and its promotion; `context`: context assembly for a prompt.
+- `memory`: short-term memory and its promotion; `extractor`: memories that the session's model finds in
+  messages; `context`: context assembly for a prompt.
 """
 
 from __future__ import annotations

@@ -8,23 +8,27 @@ document, applies the unsaved changes again on top of it, and retries; so change
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, ClassVar
 
 import msgspec
+from anyio import Lock
 
 from omoide import clock
 from omoide.core import codec
-from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, MessageRef, Scope
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, Evidence, Scope
 from omoide.core.frozen import thaw
 from omoide.core.signal import Signal
 from omoide.core.thread import Thread, ThreadEntry
 from omoide.core.value import Count, Id, Millis, Record, Value, check_instance
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.promotion import extraction
+from omoide.promotion.plan import SOURCES as CONTEXT_SOURCES
 from omoide.promotion.plan import (
     PromotedEntry,
     PromotionMark,
@@ -38,9 +42,10 @@ from omoide.promotion.plan import (
 )
 from omoide.promotion.promoter import Promotion, promote, undo
 from omoide.retrieval.text import TokenCounter
+from omoide.sessions.context import MAX_SUMMARIZED, build_block
 from omoide.sessions.storage import SessionState, decode_body
-from omoide.shortterm.context import ContextItem, WorkingContext
-from omoide.shortterm.importance import AccessLog, Weights, score
+from omoide.shortterm.context import SUMMARY_KEY, ContextItem, WorkingContext
+from omoide.shortterm.importance import AccessLog
 from omoide.shortterm.memory import (
     BufferMessage,
     ConversationBuffer,
@@ -50,14 +55,12 @@ from omoide.shortterm.memory import (
     TokenBudget,
 )
 from omoide.stores.records import Document
+from omoide.turns.prompt import SessionBlock
 
-Extractor = Callable[..., Iterable[PendingItem]]
+ExtractFunction = Callable[..., Iterable[PendingItem]]
 """Proposes memories from a message: called with its text and `role`, `thread`, `seq`, `agent_id`, `at`."""
 SignalListener = Callable[[Signal], Awaitable[Any] | Any]
 
-SOURCES = {**extraction.SOURCES, "tool": "tool"}
-DEFAULT_CONFIDENCE = 0.7
-"""Confidence of a memory that is made from a message as it is."""
 NOTES_KIND = "notes"
 NOTES_VERSION = 1
 MAX_RUNS = 20
@@ -92,51 +95,36 @@ def to_buffer_message(entry: ThreadEntry, count: TokenCounter) -> BufferMessage 
 
 
 def latest_evidence(thread: Thread, source: str) -> Evidence | None:
-    """Return the last message of a thread as evidence, or for the source `tool` the last tool result."""
-    preferred = ("tool_result",) if source == "tool" else ("message",)
-    for kinds in (preferred, ("message", "tool_result")):
-        for entry in reversed(thread.entries):
-            if entry.kind in kinds:
-                kind = "tool" if entry.kind == "tool_result" else "message"
-                return Evidence(kind=kind, ref=f"{thread.id}:{entry.seq}")
-    return None
+    """Return the newest entry of a thread that a value or a memory of this source can come from.
+
+    That is a tool result for `tool`, any message for `inferred`, and else a message of the user; where there
+    is none, the newest message or tool result.
+    """
+
+    def matches(entry: ThreadEntry) -> bool:
+        if source == "tool":
+            return entry.kind == "tool_result"
+        return entry.kind == "message" and (source == "inferred" or entry.payload.get("role") == "user")
+
+    said = [entry for entry in thread.entries if entry.kind in ("message", "tool_result")]
+    found = next((entry for entry in reversed(said) if matches(entry)), said[-1] if said else None)
+    if found is None:
+        return None
+    kind = "tool" if found.kind == "tool_result" else "message"
+    return Evidence(kind=kind, ref=f"{thread.id}:{found.seq}")
 
 
-def evicted_candidates(
-    evicted: Sequence[BufferMessage], thread_id: str, agent_id: str, now: int, weights: Weights
-) -> list[PendingItem]:
-    """Return messages that left the buffer as candidates for promotion."""
-    items = []
+def evicted_statements(
+    evicted: Sequence[BufferMessage], thread_id: str, agent_id: str
+) -> Iterator[PendingItem]:
+    """Yield the statements of messages that left the buffer; they give way to everything else that waits."""
     for message in evicted:
-        if message.role == "system" or not message.content.strip() or message.seq is None:
-            continue
-        importance = score(
-            last_accessed=message.timestamp,
-            access_count=1,
-            confidence=DEFAULT_CONFIDENCE,
-            type=None,
-            now=now,
-            weights=weights,
-        )
-        kind = "tool" if message.role == "tool" else "message"
-        entry = Entry(
-            # The id follows from the message, so a message that is evicted twice is one memory.
-            id="mem_" + sha256(f"{thread_id}\0{message.seq}\0message".encode()).hexdigest()[:32],
-            agent_id=agent_id,
-            content=message.content,
-            confidence=DEFAULT_CONFIDENCE,
-            importance=importance.total,
-            source=SOURCES[message.role],
-            message=MessageRef(thread=thread_id, seq=message.seq, role=message.role),
-            evidence=(Evidence(kind=kind, ref=f"{thread_id}:{message.seq}"),),
-            created_at=message.timestamp,
-        )
-        items.append(PendingItem(entry=entry))
-    return items
+        for item in extract_items(extraction.extract, message, thread_id, agent_id):
+            yield item.replace(from_eviction=True)
 
 
 def extract_items(
-    extractor: Extractor, message: BufferMessage, thread_id: str, agent_id: str
+    extractor: ExtractFunction, message: BufferMessage, thread_id: str, agent_id: str
 ) -> Iterable[PendingItem]:
     """Return the memories that an extractor finds in a message of a user or the assistant."""
     if message.role not in ("user", "assistant") or message.seq is None:
@@ -149,6 +137,13 @@ def extract_items(
         agent_id=agent_id,
         at=message.timestamp,
     )
+
+
+def _is_evicted_message(entry: Entry) -> bool:
+    if entry.type is not None or entry.message is None:
+        return False
+    key = f"{entry.message.thread}\0{entry.message.seq}\0message"
+    return entry.id == "mem_" + sha256(key.encode()).hexdigest()[:32]
 
 
 class Origin(Value, frozen=True, kw_only=True):
@@ -182,7 +177,9 @@ class SessionNotes(Record, frozen=True, kw_only=True):
     evicted: Count = 0
     """Position in the thread up to which evicted messages were considered."""
     read: Count = 0
-    """Position in the thread up to which the extractor has read messages."""
+    """Position in the thread up to which the function that proposes memories has read messages."""
+    extracted: Count = 0
+    """Position in the thread up to which an `Extractor` has read messages."""
     closed: bool = False
     saved_at: Millis = msgspec.field(default_factory=clock.now)
 
@@ -199,12 +196,45 @@ class SessionNotes(Record, frozen=True, kw_only=True):
         rest = tuple(origin for origin in self.origins if origin.key != key)
         return self.replace(origins=rest if evidence is None else (*rest, Origin(key=key, evidence=evidence)))
 
-    def with_items(self, items: Iterable[PendingItem]) -> SessionNotes:
-        """Return the notes with further items that wait for promotion."""
-        pending = self.pending
+    def with_items(self, items: Iterable[PendingItem]) -> tuple[SessionNotes, tuple[PendingItem, ...]]:
+        """Return the notes with further items that wait for promotion, and the items that had to leave."""
+        pending, evicted = self.pending, list[PendingItem]()
         for item in items:
-            pending, _ = pending.add_implicit(item)
-        return self.replace(pending=pending)
+            pending, gone = pending.add_implicit(item)
+            evicted += gone
+        gone_ids = {item.id for item in evicted}
+        dropped = tuple(mark for mark in self.dropped if mark.id not in gone_ids)
+        return self.replace(pending=pending, dropped=dropped), tuple(evicted)
+
+    def with_durable_items(self) -> SessionNotes:
+        """Return the notes as they are once they are saved."""
+        pending = self.pending.as_durable()
+        return self if pending is self.pending else self.replace(pending=pending)
+
+    def upgraded(self) -> SessionNotes:
+        """Return notes that an earlier version stored as this one has them.
+
+        Marks get type, source and confidence. Evicted messages waited as they were, below every threshold.
+        """
+        items, marks = self.context.items, []
+        for mark in self.marks:
+            item = items.get(mark.key)
+            if mark.source is None and item is not None and digest(item.value) == mark.digest:
+                mark = mark.replace(
+                    type=item.suggested_type,
+                    source=CONTEXT_SOURCES[item.source],
+                    confidence=item.confidence,
+                    evidence=self.evidence_by_key().get(mark.key),
+                )
+            marks.append(mark)
+        messages = [item.id for item in self.pending.items if _is_evicted_message(item.entry)]
+        if not messages and tuple(marks) == self.marks:
+            return self
+        return self.replace(marks=tuple(marks), pending=self.pending.clear_promoted(messages))
+
+    def without_held(self, id: str) -> SessionNotes:
+        """Return the notes in which a memory may be promoted again although its promotion was undone."""
+        return self.replace(held=tuple(held for held in self.held if held != id)) if id in self.held else self
 
     def without_dropped(self, key: str) -> SessionNotes:
         """Return the notes without the pending item of a key that has another value now."""
@@ -214,13 +244,21 @@ class SessionNotes(Record, frozen=True, kw_only=True):
         rest = tuple(mark for mark in self.dropped if mark.id not in old)
         return self.replace(pending=self.pending.clear_promoted(old), dropped=rest)
 
+    def without_held_revision(self, key: str, item: ContextItem | None) -> SessionNotes:
+        """Return the notes before a value is put again: what is new about it may be promoted."""
+        old, mark = self.context.item(key), self.marks_by_key().get(key) if self.held else None
+        if mark is None or old is None or item is None or old.value != item.value:
+            return self
+        same = (old.suggested_type, old.source, old.confidence)
+        new = (item.suggested_type, item.source, item.confidence)
+        return self if same == new else self.without_held(mark.id)
+
     def with_run(self, run: PromotionRun) -> SessionNotes:
         """Return the notes after a promotion."""
         marks = self.marks_by_key()
         for promoted in run.promoted:
-            if promoted.key is not None and promoted.digest is not None:
-                mark = PromotionMark(key=promoted.key, id=promoted.id, digest=promoted.digest)
-                marks[promoted.key] = mark
+            if promoted.mark is not None:
+                marks[promoted.mark.key] = promoted.mark
         done = {promoted.item for promoted in run.promoted}
         return self.replace(
             pending=self.pending.clear_promoted(done),
@@ -233,15 +271,23 @@ class SessionNotes(Record, frozen=True, kw_only=True):
         )
 
     def undone_promotions(self) -> dict[str, PromotedEntry]:
-        """Return what undone runs had promoted, by the ids of the memories."""
-        return {entry.id: entry for run in self.runs if run.undone_at is not None for entry in run.promoted}
+        """Return the memories that undone runs had made, by their ids."""
+        return {entry.id: entry for entry in self._undone_entries() if entry.revises is None}
+
+    def undone_revisions(self) -> list[PromotedEntry]:
+        """Return the revisions that undone runs had written."""
+        return [entry for entry in self._undone_entries() if entry.revises is not None]
+
+    def _undone_entries(self) -> list[PromotedEntry]:
+        return [entry for run in self.runs if run.undone_at is not None for entry in run.promoted]
 
     def without_run(self, run: PromotionRun, at: int) -> SessionNotes:
         """Return the notes after a promotion was undone."""
         marks, undone = self.marks_by_key(), self.undone_promotions()
         for promoted in reversed(run.promoted):
-            key = promoted.key
-            if key is not None and key in marks and marks[key].id == promoted.id:
+            key = promoted.key or ""
+            # A later run may have written another revision of the same memory: then its mark stays.
+            if key in marks and marks[key].id == promoted.id and promoted.mark in (None, marks[key]):
                 # The mark before it may be of a run that was undone, too; go back to one that is still valid.
                 previous = promoted.before
                 while previous is not None and previous.id in undone:
@@ -288,7 +334,7 @@ class SessionMemory:
         policy: PromotionPolicy,
         budget: TokenBudget,
         count: TokenCounter,
-        extractor: Extractor | None = None,
+        extractor: ExtractFunction | None = None,
         propose_evicted: bool = False,
         listener: SignalListener | None = None,
     ) -> None:
@@ -314,10 +360,14 @@ class SessionMemory:
             access_log=AccessLog(),
         )
         self._rev = 0
+        self._lock = threading.Lock()
         self._loaded = False
         self._changes: list[NotesChange] = []
         """Changes that are not saved yet."""
+        self._promotion_lock, self._save_lock = Lock(), Lock()
         self._buffer = ConversationBuffer.new(budget.conversation)
+        self._left: deque[BufferMessage] = deque(maxlen=MAX_SUMMARIZED)
+        """The last messages that left the buffer."""
         self._followed_count = 0
         self._last_run_at = clock.now()
         self._idle_runs = 0
@@ -380,7 +430,8 @@ class SessionMemory:
         if document is None:
             return False
         self._rev = document.rev
-        notes = self._fit_context(decode_notes(document.body, self._session_id))
+        notes = decode_notes(document.body, self._session_id).upgraded()
+        notes = self._fit_context(notes)
         for change in self._changes:
             notes = change(notes)
         self._notes = notes
@@ -414,13 +465,15 @@ class SessionMemory:
         if not self._loaded:
             await self.load()
         with suppress(Conflict):  # another process opened it at the same time and marked it
-            await self._save(closed=False, attempts=1)
+            async with self._save_lock:
+                await self._save(closed=False, attempts=1)
 
     def apply(self, change: NotesChange) -> None:
         """Apply a change to the notes; it is saved later."""
         self.check_open()
-        self._notes = change(self._notes)
-        self._changes.append(change)
+        with self._lock:  # tools run in other threads
+            self._notes = change(self._notes)
+            self._changes.append(change)
 
     def check_open(self) -> None:
         """Raise if the session is closed: then nothing may be promoted, since that could not be noted."""
@@ -429,13 +482,24 @@ class SessionMemory:
 
     async def save(self, *, closed: bool | None = None) -> None:
         """Save unsaved changes, and whether the session is closed, if that is given."""
-        state = self._notes.closed if closed is None else closed
-        if self._changes or state != self._notes.closed or (closed is False and self._rev == 0):
-            await self._save(closed=state)
+        if self._has_unsaved(closed):
+            async with self._save_lock:  # one save for all tasks that wait for it
+                if self._has_unsaved(closed):
+                    await self._save(closed=self._notes.closed if closed is None else closed)
+
+    def _has_unsaved(self, closed: bool | None) -> bool:
+        changes = bool(self._changes) or closed not in (None, self._notes.closed)
+        return changes or (closed is False and self._rev == 0)
+
+    async def journal(self) -> None:
+        """Save now if a decision of the agent is not saved yet."""
+        if not all(decision.durable for decision in self._notes.pending.agent_decisions):
+            await self.save()
 
     async def _save(self, *, closed: bool, attempts: int = MAX_ATTEMPTS) -> None:
         for attempt in range(attempts):
             saved, notes = len(self._changes), self._notes.replace(closed=closed, saved_at=clock.now())
+            notes = notes.with_durable_items()
             document = Document(
                 kind=NOTES_KIND,
                 id=self._session_id,
@@ -464,7 +528,7 @@ class SessionMemory:
     # The conversation
 
     def follow(self, thread: Thread) -> None:
-        """Read new messages into the buffer; propose what is evicted from it or found by the extractor."""
+        """Read new messages into the buffer; propose what the extractor finds, or what leaves unread says."""
         messages = [
             message
             for entry in thread.entries[self._followed_count :]
@@ -474,19 +538,18 @@ class SessionMemory:
         if not messages:
             return
         self._buffer, evicted = self._buffer.add_all(messages)
+        self._left.extend(evicted)
         new = [message for message in evicted if (message.seq or 0) >= self._notes.evicted]
         if new:
-            items: list[PendingItem] = []
-            if self._propose_evicted:
-                now, weights = clock.now(), self.policy.weights
-                items = evicted_candidates(new, thread.id, self._agent_id, now, weights)
+            proposes = self._propose_evicted and self._extractor is None
+            items = [*evicted_statements(new, thread.id, self._agent_id)] if proposes else []
             end = max(message.seq or 0 for message in new) + 1
-            self.apply(lambda notes: notes.with_items(items).replace(evicted=max(notes.evicted, end)))
+            self.apply(lambda notes: self._add_items(notes, items).replace(evicted=max(notes.evicted, end)))
         if self._extractor is not None:
             unread = [message for message in messages if (message.seq or 0) >= self._notes.read]
             self._extract(self._extractor, unread, thread.id)
 
-    def _extract(self, extractor: Extractor, messages: list[BufferMessage], thread_id: str) -> None:
+    def _extract(self, extractor: ExtractFunction, messages: list[BufferMessage], thread_id: str) -> None:
         if not messages:
             return
         items: list[PendingItem] = []
@@ -496,7 +559,40 @@ class SessionMemory:
             except Exception as error:  # a user's function: it must not end the turn
                 self.add_notice(f"the extractor failed ({type(error).__name__}: {error})")
         end = max(message.seq or 0 for message in messages) + 1
-        self.apply(lambda notes: notes.with_items(items).replace(read=max(notes.read, end)))
+        self.apply(lambda notes: self._add_items(notes, items).replace(read=max(notes.read, end)))
+
+    def ordered_items(self) -> list[ContextItem]:
+        """Return the values of the working context, the most important first."""
+        now, weights, log = clock.now(), self.policy.weights, self._notes.access_log
+        items = [item for item in self._notes.context.to_list() if item.key != SUMMARY_KEY]
+        return sorted(items, key=lambda item: -score_context_item(item, log, now, weights).total)
+
+    def prompt_block(
+        self,
+        dropped: Set[str | None],
+        budget: int,
+        count: TokenCounter,
+        redact: Callable[[str], str] = lambda text: text,
+    ) -> SessionBlock:
+        """Return what a prompt shows of the session beside its turns.
+
+        Args:
+            dropped: requests whose turns the prompt does not show any more.
+            budget: tokens for all of it.
+            count: token counter.
+            redact: replaces secrets.
+        """
+        buffer = [] if not self._buffer.size else self._buffer.to_list()
+        added = [one for one in buffer if "request_id" not in one.metadata]
+        left = [
+            one
+            for one in (*self._left, *buffer)
+            if one.metadata.get("request_id") in dropped
+            or ("request_id" not in one.metadata and one not in added)
+        ]
+        if not (len(self._notes.context.items) or added or left):
+            return SessionBlock()
+        return build_block(self.ordered_items(), added, left, budget=budget, count=count, redact=redact)
 
     def record_use(self, memories: Iterable[Entry], now: int) -> None:
         """Record the use of memories in the access log; it is saved with the next change."""
@@ -508,21 +604,42 @@ class SessionMemory:
 
     def propose(self, item: PendingItem, *, decided: bool = False) -> None:
         """Add an item that waits for promotion; one that is `decided` is promoted whatever it scores."""
-        if decided:
-            for dropped in self._notes.pending.add_agent_decision(item)[1]:
-                self.add_notice(
-                    f"too many decisions wait: {dropped.id!r} is not promoted; promote more often"
-                )
-            self.apply(lambda notes: notes.replace(pending=notes.pending.add_agent_decision(item)[0]))
-        else:
-            self.apply(lambda notes: notes.with_items([item]))
+        add = self._add_decision if decided else self._add_item
         # Proposing it again overrides an earlier undo.
-        self.apply(lambda notes: notes.replace(held=tuple(id for id in notes.held if id != item.id)))
+        self.apply(lambda notes: add(notes, item).without_held(item.id))
+
+    @property
+    def is_full_of_decisions(self) -> bool:
+        """True if another decision would evict the oldest one."""
+        pending = self._notes.pending
+        return len(pending.agent_decisions) >= pending.max_agent_decisions
+
+    def _add_decision(self, notes: SessionNotes, item: PendingItem) -> SessionNotes:
+        pending, evicted = notes.pending.add_agent_decision(item)
+        for dropped in evicted:
+            self.add_notice(f"too many decisions wait: {dropped.id!r} is not promoted; promote more often")
+        return notes.replace(pending=pending)
+
+    def _add_item(self, notes: SessionNotes, item: PendingItem) -> SessionNotes:
+        return self._add_items(notes, [item])
+
+    def _add_items(self, notes: SessionNotes, items: Iterable[PendingItem]) -> SessionNotes:
+        """Return the notes with items that wait for promotion; report those that had to leave."""
+        notes, evicted = notes.with_items(items)
+        if evicted:
+            dropped = ", ".join(repr(item.id) for item in evicted)
+            self.add_notice(
+                f"too many memories wait: the least important are not promoted: {dropped}; promote more often"
+            )
+        return notes
 
     def drop_context_item(self, notes: SessionNotes, item: ContextItem) -> SessionNotes:
         """Return the notes after a value left the full working context: it may still become a memory."""
-        if item.suggested_type is not None:
+        mark = notes.marks_by_key().get(item.key)
+        if item.suggested_type is not None or (mark is not None and mark.digest == digest(item.value)):
             notes = self._propose_dropped(notes, item)
+        else:
+            self.add_notice(f"{item.key!r} left the full working context; it has no type to be promoted with")
         return notes.with_origin(item.key, None)
 
     def _propose_dropped(self, notes: SessionNotes, item: ContextItem) -> SessionNotes:
@@ -538,11 +655,8 @@ class SessionMemory:
         entry = entry_from_item(item, self._session_id, scope, importance, mark, origin)
         notes = notes.without_dropped(item.key)
         pending_item = PendingItem(entry=entry, access_count=item.access_count)
-        pending, evicted = notes.pending.add_implicit(pending_item)
-        gone = {other.id for other in evicted}
-        new = PromotionMark(key=item.key, id=entry.id, digest=digest(item.value))
-        dropped = tuple(other for other in (*notes.dropped, new) if other.id not in gone)
-        return notes.replace(pending=pending, dropped=dropped)
+        new = PromotionMark.of(item.key, digest(item.value), entry.id, entry)
+        return self._add_item(notes.replace(dropped=(*notes.dropped, new)), pending_item)
 
     # Promotion
 
@@ -554,19 +668,38 @@ class SessionMemory:
         notes, capacity = self._notes, self.policy.capacity
         if notes.pending.list_agent_decisions():
             return "turn"
-        crowded = len(notes.pending.list_implicit()) >= capacity * notes.pending.max_items
+        # Statements of evicted messages give way, so they do not make it crowded.
+        waiting = sum(not item.from_eviction for item in notes.pending.items)
+        crowded = waiting >= capacity * notes.pending.max_items
         if crowded or notes.context.current_tokens >= capacity * notes.context.max_tokens:
             return "capacity"
         last = max(notes.last_run or 0, self._last_run_at)
         return "interval" if now - last >= self.policy.every_ms else None
 
+    def unread_messages(self, thread: Thread) -> list[BufferMessage]:
+        """Return the messages that no `Extractor` has read, oldest first."""
+        entries = [entry for entry in thread.entries if entry.seq >= self._notes.extracted]
+        found = (to_buffer_message(entry, self.count) for entry in entries)
+        return [message for message in found if message is not None]
+
+    def add_extracted(self, items: Sequence[PendingItem], end: int) -> None:
+        """Let items wait for promotion that were found in the messages before a position."""
+        self.apply(lambda notes: self._add_items(notes, items).replace(extracted=max(notes.extracted, end)))
+
     def plan(
-        self, thread: Thread, scope: Scope, trigger: str, threshold: float | None = None
+        self,
+        thread: Thread,
+        scope: Scope,
+        trigger: str,
+        threshold: float | None = None,
+        extra: Iterable[PendingItem] = (),
     ) -> PromotionPlan:
-        """Return what a promotion would do now."""
-        notes = self._notes
+        """Return what a promotion would do now, with extra items if some waited as well."""
+        notes, memory = self._notes, self.short_term(thread)
+        for item in extra:
+            memory = memory.replace(pending=memory.pending.add_implicit(item)[0])
         return build_plan(
-            self.short_term(thread),
+            memory,
             scope,
             self.policy,
             now=clock.now(),
@@ -582,6 +715,22 @@ class SessionMemory:
         self, store: Any, thread: Thread, scope: Scope, trigger: str, threshold: float | None = None
     ) -> Promotion:
         """Promote, save the changed notes, and emit the signals of it."""
+        async with self._promotion_lock:
+            promotion = await self._promote(store, thread, scope, trigger, threshold)
+        await self._emit_signals(promotion.signals)
+        return promotion
+
+    async def make_room_for_decision(self, store: Any, thread: Thread, scope: Scope) -> None:
+        """Promote if another decision would evict one."""
+        async with self._promotion_lock:
+            if not self.is_full_of_decisions:  # another task has promoted meanwhile
+                return
+            promotion = await self._promote(store, thread, scope, "capacity")
+        await self._emit_signals(promotion.signals)
+
+    async def _promote(
+        self, store: Any, thread: Thread, scope: Scope, trigger: str, threshold: float | None = None
+    ) -> Promotion:
         await self.refresh()
         plan = self.plan(thread, scope, trigger, threshold)
         active = [run for run in self._notes.runs if run.undone_at is None]
@@ -600,7 +749,6 @@ class SessionMemory:
         postponed = any(candidate.verdict == "later" for candidate in promotion.plan.candidates)
         complete = not self._changes and not postponed and (run is None or not run.failed)
         self._checked_notes = self._notes if complete and before.context is self._notes.context else None
-        await self._emit_signals(promotion.signals)
         return promotion
 
     async def undo(self, store: Any, scope: Scope, run_id: str | None) -> PromotionRun:
@@ -611,11 +759,17 @@ class SessionMemory:
         if run is None:
             known = ", ".join(run.id for run in active) or "none"
             raise NotFound("promotion", run_id or "last", f"what can be undone: {known}")
-        signals, entries = await undo(store, run, scope, undone=self._notes.undone_promotions())
+        undone, revisions = self._notes.undone_promotions(), self._notes.undone_revisions()
+        signals, entries = await undo(store, run, scope, undone=undone, undone_revisions=revisions)
         keyed, now = {promoted.id for promoted in run.promoted if promoted.key is not None}, clock.now()
         # Values of the working context are still there; the others wait for promotion again.
-        items = [PendingItem(entry=_reset_entry(entry)) for entry in entries if entry.id not in keyed]
-        self.apply(lambda notes: notes.without_run(run, now).with_items(items))
+        items = [
+            PendingItem(entry=_reset_entry(entry))
+            for entry in entries
+            # A revised memory of another session is as before, and nothing of it waits here.
+            if entry.id not in keyed and entry.session_id == self._session_id
+        ]
+        self.apply(lambda notes: self._add_items(notes.without_run(run, now), items))
         await self.save()
         await self._emit_signals(signals)
         return run.replace(undone_at=now)
@@ -669,10 +823,11 @@ class Scratchpad:
         Args:
             key: the key.
             value: data.
-            source: where it comes from: `user`, `tool`, `inferred` …
+            source: where it comes from: `inferred`, `explicit` (the user stated it) or `tool`.
             confidence: from 0 to 1.
             memory_type: the type of memory that it becomes if promoted.
-            evidence: default: the last message, or for the source `tool` the last tool result.
+            evidence: default: the last message; for the source `explicit` the last one of the user, for
+                `tool` the last tool result.
         """
         now, memory = clock.now(), self._memory
         if evidence is None:
@@ -685,6 +840,7 @@ class Scratchpad:
                 key, value, source=source, confidence=confidence, memory_type=memory_type, now=now,
                 count=memory.count,
             )  # fmt: skip
+            notes = notes.without_held_revision(key, context.item(key))
             notes = notes.replace(context=context, access_log=notes.access_log.record(key, "write", now))
             for item in dropped:
                 notes = memory.drop_context_item(notes, item)

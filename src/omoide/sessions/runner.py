@@ -7,7 +7,7 @@ promoted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -21,19 +21,20 @@ from omoide.core.entry import Evidence, MessageRef, RecallResult
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Erased, Invalid, KeyReused, OmoideError, ReviewNeeded, TurnPending
-from omoide.sessions.memory import SessionMemory
+from omoide.retrieval.text import TokenCounter
+from omoide.sessions.memory import Scratchpad, SessionMemory
 from omoide.sessions.storage import InFlight, PendingCapture, SessionState
 from omoide.stores.protocols import Store
 from omoide.turns import journal, tools
-from omoide.turns.controls import TurnRequest, check_same_controls, decode_decisions, redact
+from omoide.turns.controls import TurnRequest, check_same_controls, decode_decisions, redact, secret_texts
 from omoide.turns.journal import EventEmitter
 from omoide.turns.loop import TurnState
 from omoide.turns.memory import capture_turn, memory_policy, resume_context, scope_of
 from omoide.turns.model import Model
 from omoide.turns.options import TurnOptions
-from omoide.turns.prompt import check_fits
-from omoide.turns.runner import TurnResult, capture_result, emit_finished, execute
-from omoide.turns.spec import AgentSpec
+from omoide.turns.prompt import SessionBlock, SessionView, check_fits
+from omoide.turns.runner import TurnResult, capture_result, emit_finished, execute, restated_by
+from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec
 
 UNFINISHED_STATUSES = ("running", "hibernated", "waiting")
 CANCEL_TIMEOUT = 5
@@ -48,7 +49,7 @@ class TurnRunner:
     def __init__(
         self, spec: AgentSpec, state: SessionState, memory: SessionMemory, store: Store | None
     ) -> None:
-        self._spec = spec
+        self._spec = bounded_spec(spec, memory.budget.total)
         self._state = state
         self._memory = memory
         self._store = store
@@ -131,6 +132,7 @@ class TurnRunner:
             user_id=request.user_id,
             context=resume_context(self._spec, request, options.context),
             at=request.at,
+            restated=capture.restated,
             **self._message_source(capture.first, capture.last),
         )
 
@@ -172,6 +174,8 @@ class TurnRunner:
             recorder=self,
             streaming=streaming,
             token_counts=self._state.token_counts(options.count_tokens),
+            session=self.view(options),
+            scratchpad=Scratchpad(self._memory, self._state),
         )
         state = TurnState(
             environment,
@@ -205,6 +209,11 @@ class TurnRunner:
                     await self._suspend(state, result)
                 notices = await self._update_memory(options, request)
             return result.replace(notices=(*result.notices, *notices)) if notices else result
+
+    def view(self, options: TurnOptions) -> SessionView:
+        """Return what the prompts of a turn with these options show of the session."""
+        self._memory.follow(self._state.thread)
+        return _View(self._memory, secret_texts(options.context, options.secrets))
 
     async def _update_memory(self, options: TurnOptions, request: TurnRequest) -> list[str]:
         """Read the turn into short-term memory, promote what is due, and save; return notices."""
@@ -292,12 +301,18 @@ class TurnRunner:
         """Persist the end of the turn: from here on it is part of the conversation."""
         progress, policy = state.progress, memory_policy(self._spec)
         captures = self._state.record.captures
-        if policy is not None and policy.capture == "conversation" and state.environment.store is self._store:
+        is_captured = policy is not None and policy.capture in AUTOMATIC_CAPTURES
+        if is_captured and state.environment.store is self._store:
             # Saved with the end of the turn, so that a crash before the capture does not lose it.
             first, last = _positions(state)
             captures += (
                 PendingCapture(
-                    asked=state.request, input=state.input, content=result.content, first=first, last=last
+                    asked=state.request,
+                    input=state.input,
+                    content=result.content,
+                    first=first,
+                    last=last,
+                    restated=tuple(restated_by(state, result.content)),
                 ),
             )
         await self._state.save(
@@ -327,6 +342,25 @@ class TurnRunner:
             "message": MessageRef(thread=thread_id, seq=first),
             "evidence": tuple(Evidence(kind="message", ref=f"{thread_id}:{seq}") for seq in (first, last)),
         }
+
+
+class _View:
+    """The session as a prompt shows it, without the secrets of the turn."""
+
+    def __init__(self, memory: SessionMemory, hidden: tuple[str, ...]) -> None:
+        self._memory = memory
+        self._hidden = hidden
+
+    def block(self, dropped: Set[str | None], budget: int, count: TokenCounter) -> SessionBlock:
+        """Return what fits into the budget."""
+        return self._memory.prompt_block(dropped, budget, count, lambda text: redact(text, self._hidden))
+
+
+def bounded_spec(spec: AgentSpec, total: int) -> AgentSpec:
+    """Return the spec with a window in which no prompt is longer than the token budget of the session."""
+    window = spec.window
+    most = total + window.reserve_output_tokens
+    return spec if window.max_tokens <= most else spec.replace(window=window.replace(max_tokens=most))
 
 
 def _positions(state: TurnState) -> tuple[int, int]:

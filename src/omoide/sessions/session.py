@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
+import msgspec
 from anyio import CancelScope, create_task_group, sleep
 
 from omoide import clock, ids
@@ -32,25 +33,25 @@ from omoide.core.frozen import EMPTY_MAP, check_str, thaw
 from omoide.core.thread import Thread
 from omoide.core.value import check_choice, check_function, check_instance, check_unit
 from omoide.errors import IdTaken, Invalid, MissingStore, NotFound, SessionBusy
-from omoide.promotion.extraction import extract
-from omoide.promotion.plan import PromotionPolicy, PromotionRun, score_context_item
+from omoide.promotion.extraction import ExtractionReport, Extractor, extract
+from omoide.promotion.plan import PromotionPolicy, PromotionRun
 from omoide.promotion.promoter import Promotion
 from omoide.retrieval.text import TokenCounter
 from omoide.sessions.context import SessionContext, build_context, load_memories, split_budget
+from omoide.sessions.extractor import extract_unread
 from omoide.sessions.memory import (
-    Extractor,
+    ExtractFunction,
     PromotionStats,
     Scratchpad,
     SessionMemory,
     SignalListener,
     latest_evidence,
 )
-from omoide.sessions.runner import TurnRunner
+from omoide.sessions.runner import TurnRunner, bounded_spec
 from omoide.sessions.storage import SessionRecord, SessionState, SessionStore, session_not_found, spec_of
-from omoide.shortterm.context import SUMMARY_KEY
 from omoide.shortterm.importance import Weights, score
 from omoide.shortterm.memory import ROLES, PendingItem, ShortTerm, TokenBudget
-from omoide.stores.protocols import SupportsDocuments
+from omoide.stores.protocols import SupportsDocuments, SupportsGet
 from omoide.stores.records import check_ttl
 from omoide.tools.context import REACHES
 from omoide.turns import journal as transcript
@@ -62,7 +63,7 @@ from omoide.turns.options import CommonKwargs, TurnKwargs, TurnOptions
 from omoide.turns.preview import Preflight, build_preflight
 from omoide.turns.runner import TurnResult, TurnStream, answer_of, open_stream, replay
 from omoide.turns.spec import AgentSpec
-from omoide.verbs import RememberOptions, require
+from omoide.verbs import RememberOptions, pin, require, unpin
 
 LEASE_MS = 30_000
 """Milliseconds after which another process may take over from one that does not answer."""
@@ -77,7 +78,7 @@ class SessionKwargs(CommonKwargs, total=False):
     lease_ms: int
     promotion: PromotionPolicy | None
     token_budget: TokenBudget | None
-    extractor: Extractor | bool | None
+    extractor: Extractor | ExtractFunction | bool | None
     on_signal: SignalListener | None
 
 
@@ -106,6 +107,8 @@ class PromotionFields(TypedDict, total=False):
     weights: Weights
     strict: bool
     capacity: float
+    extract: bool
+    extract_tokens: int
 
 
 class Session:
@@ -124,7 +127,7 @@ class Session:
         namespace: str | None = None,
         promotion: PromotionPolicy | None = None,
         token_budget: TokenBudget | None = None,
-        extractor: Extractor | bool | None = None,
+        extractor: Extractor | ExtractFunction | bool | None = None,
         on_signal: SignalListener | None = None,
         **options: Unpack[CommonKwargs],
     ) -> None:
@@ -141,7 +144,7 @@ class Session:
             namespace: where the session is persisted; default: the namespace of the agent's memory.
             promotion: the promotion policy.
             token_budget: token budget of short-term memory.
-            extractor: proposes memories from messages: a function, or True for the built-in rules.
+            extractor: proposes memories from messages: True for the rules, a function, or an `Extractor`.
             on_signal: receives the signals of promotions.
             options: options for every turn of the session.
         """
@@ -177,7 +180,7 @@ class Session:
         count: TokenCounter,
         promotion: PromotionPolicy | None,
         token_budget: TokenBudget | None,
-        extractor: Extractor | bool | None,
+        extractor: Extractor | ExtractFunction | bool | None,
         on_signal: SignalListener | None,
     ) -> SessionMemory:
         policy = memory_policy(self.spec)
@@ -263,7 +266,7 @@ class Session:
             spec = await spec_of(store, id, namespace or DEFAULT_NAMESPACE)
         session = cls(spec, id, store=store, namespace=namespace, **options)
         if not await session._load():
-            raise session_not_found(id)
+            raise session_not_found(id, namespace or DEFAULT_NAMESPACE)
         return session
 
     async def __aenter__(self) -> Self:
@@ -411,6 +414,7 @@ class Session:
             SessionBusy: another process or task runs the session.
         """
         turn_options = self._turn_options(options)
+        await self._memory.journal()
         return await self._runner.begin(input, turn_options, streaming=False)
 
     @asynccontextmanager
@@ -422,6 +426,7 @@ class Session:
 
         async def run(listener: EventListener) -> TurnResult:
             turn_options.on_event = listener
+            await self._memory.journal()
             if input is None:
                 return await self._resume_turn(turn_options, streaming=True)
             return await self._runner.begin(input, turn_options, streaming=True)
@@ -432,9 +437,12 @@ class Session:
     async def preflight(self, input: str, **options: Unpack[TurnKwargs]) -> Preflight:
         """Return a preview of the turn: the prompt that the model would be sent now."""
         turn_options = self._turn_options(options)
+        await self._memory.journal()
         await self._state.refresh_if_idle()
         history = tuple(self._state.history)
-        return await build_preflight(self.spec, input, turn_options, history, self.agent)
+        view = self._runner.view(turn_options)
+        spec = bounded_spec(self.spec, self._memory.budget.total)
+        return await build_preflight(spec, input, turn_options, history, self.agent, view)
 
     async def resume(self, **options: Unpack[TurnKwargs]) -> TurnResult:
         """Resume the turn that did not finish, after a pause, a decision, an error or a crash.
@@ -447,6 +455,7 @@ class Session:
         return await self._resume_turn(self._turn_options(options), streaming=False)
 
     async def _resume_turn(self, options: TurnOptions, *, streaming: bool) -> TurnResult:
+        await self._memory.journal()
         result = await self._runner.resume(options, streaming=streaming)
         if result is None and self.record.last_request_id is None:
             raise Invalid("session", f"{self.id!r} has nothing to resume", "ask it something")
@@ -454,6 +463,7 @@ class Session:
 
     async def replay(self, request_id: str | None = None) -> TurnResult:
         """Run a turn again from the transcript, by default the last, without calling or writing anything."""
+        await self._memory.journal()
         await self._state.refresh_if_idle()
         wanted = request_id or self.record.last_request_id
         entries = () if wanted is None else tuple(self._state.entries_of(wanted))
@@ -481,7 +491,12 @@ class Session:
         Raises:
             NotFound: this session has no finished turn of the request `after`.
             IdTaken: a session with the new id exists.
+            Invalid: `user_id` names another user: this one's past would be theirs.
         """
+        if options.get("user_id", self._user_id) != self._user_id:
+            problem = f"is {options['user_id']!r}, and this session is not of that user"
+            raise Invalid("user_id", problem, "leave it out, or open a session for them")
+        await self._memory.journal()
         await self._state.refresh_if_idle()
         requests = [turn.request_id for turn in self._state.history]
         if after is not None:
@@ -505,7 +520,7 @@ class Session:
         notes, end = self._memory.notes, len(past)
         evicted = min(notes.evicted, end)
         # This session has already proposed memories of the past; the fork does not repeat that.
-        session._memory.apply(lambda new: new.replace(read=end, evicted=evicted))
+        session._memory.apply(lambda new: new.replace(read=end, extracted=end, evicted=evicted))
         if complete:
             session._memory.apply(lambda new: new.replace(context=notes.context, origins=notes.origins))
         await session._memory.save()
@@ -513,6 +528,7 @@ class Session:
 
     async def cancel(self, reason: str = "cancelled") -> None:
         """Abandon the turn that did not finish; the conversation before it stays."""
+        await self._memory.journal()
         async with self._state.lock():
             turn = self.record.turn
             if turn is not None:
@@ -525,6 +541,7 @@ class Session:
             raise Invalid("content", "is empty", "pass what was said")
         # Raises if the session is closed.
         self._turn_options({})
+        await self._memory.journal()
         async with self._state.lock():
             before = self._memory.short_term(self._state.thread).conversation.size
             await self._state.append([transcript.message_entry(role, content, metadata)])
@@ -548,6 +565,7 @@ class Session:
         await self._decide(review_id, Decision(verdict="settle", result=result))
 
     async def _decide(self, review_id: str, decision: Decision) -> None:
+        await self._memory.journal()
         async with self._state.lock():
             reviews = {review.id: review for review in self.record.pending_reviews}
             review, turn = reviews.get(review_id), self.record.turn
@@ -594,12 +612,16 @@ class Session:
             type: its memory type.
             confidence: from 0 to 1.
             importance: from 0 to 1; default: computed.
-            evidence: where it comes from; default: the last message.
-            decided: promote it whatever it scores.
+            evidence: where it comes from; default: the last message of the user.
+            decided: promote it whatever it scores. It is journaled with the next awaited call, or at close;
+                `decide` journals it before it returns.
             fields: further fields of `Entry`.
+
+        Returns:
+            The item; `durable` is False, because it is lost if the process is killed now.
         """
         now = clock.now()
-        latest = latest_evidence(self._state.thread, "agent")
+        latest = latest_evidence(self._state.thread, "user")
         entry = Entry.new(
             {"source": "agent", "created_at": now, **fields},
             agent_id=self.spec.id,
@@ -617,6 +639,37 @@ class Session:
         item = PendingItem(entry=entry.replace(importance=importance), access_count=1)
         self._memory.propose(item, decided=decided)
         return item
+
+    async def decide(
+        self,
+        content: str,
+        *,
+        type: str | None = None,
+        confidence: float = 0.7,
+        evidence: Iterable[Evidence] = (),
+        **fields: Unpack[ProposalFields],
+    ) -> PendingItem:
+        """Propose a decision of the agent, and return when it is journaled: then it survives a crash.
+
+        It is promoted whatever it scores. Where as many decisions wait as there is room for, they are
+        promoted first.
+
+        Args:
+            content: the text of the memory.
+            type: its memory type.
+            confidence: from 0 to 1.
+            evidence: where it comes from; default: the last message of the user.
+            fields: further fields of `Entry`.
+        """
+        store = self._turn_options({}).store
+        if self._memory.is_full_of_decisions and store is not None and memory_policy(self.spec) is not None:
+            scope = self._memory_scope()
+            await self._memory.make_room_for_decision(store, self._state.thread, scope)
+        item = self.propose(
+            content, type=type, confidence=confidence, evidence=evidence, decided=True, **fields
+        )
+        await self._memory.save()
+        return item.replace(durable=True)
 
     async def assemble_context(
         self,
@@ -645,6 +698,7 @@ class Session:
         if query_hint is not None:
             check_str(query_hint, "query_hint")
         store = self._turn_options({}).store
+        await self._memory.journal()
         scope, policy = None, memory_policy(self.spec)
         if policy is not None or reach is not None:
             scope = self._recall_scope(reach)
@@ -655,12 +709,9 @@ class Session:
             memories, problems = await load_memories(store, scope, query_hint, floor)
             notices += problems
             self._memory.record_use(memories, clock.now())
-        now, weights = clock.now(), self._memory.policy.weights
-        items = [item for item in short_term.context.to_list() if item.key != SUMMARY_KEY]
-        items.sort(key=lambda item: -score_context_item(item, short_term.access_log, now, weights).total)
         return build_context(
             short_term.conversation.to_list() if include_conversation else [],
-            items,
+            self._memory.ordered_items(),
             memories,
             budget=budget,
             count=self._memory.count,
@@ -677,6 +728,7 @@ class Session:
         it in later sessions, too.
         """
         options = self._turn_options({})
+        await self._memory.journal()
         return await turn_memory.write(
             self.spec,
             content,
@@ -689,20 +741,42 @@ class Session:
             **fields,
         )
 
-    async def promote(self, *, dry_run: bool = False, threshold: float | None = None) -> Promotion:
+    async def pin(self, id: str) -> Entry:
+        """Pin a memory: it stands in every prompt of the agent, for the user of this session."""
+        store, scope = self._turn_options({}).store, self._recall_scope(None)
+        reader: SupportsGet = require(store, SupportsGet, "pin")
+        owner = (await reader.get(id, scope)).user_id
+        if owner != self._user_id:
+            raise Invalid("id", f"belongs to user {owner!r}, and the session has none", "pin it for the user")
+        return await pin(store, id, scope)
+
+    async def unpin(self, id: str) -> Entry:
+        """Unpin a memory; it stays stored."""
+        return await unpin(self._turn_options({}).store, id, self._recall_scope(None))
+
+    async def promote(
+        self, *, dry_run: bool = False, threshold: float | None = None, extract: bool | None = None
+    ) -> Promotion:
         """Promote short-term memory to long-term memory.
 
         Args:
-            dry_run: only return the plan: what would be promoted, what not, and why.
+            dry_run: only return the plan: what would be promoted, what not, and why. With an extractor, it is
+                asked, and what it finds is in the plan and not kept.
             threshold: the importance from which on items are promoted; default: the policy's.
+            extract: ask the session's `Extractor`, or else its model, for memories in new messages first;
+                default: as the policy says.
         """
         scope = self._memory_scope()
         if threshold is not None:
             check_unit(threshold, "threshold")
         if dry_run:
             self._turn_options({})
-            return Promotion(plan=self._memory.plan(self._state.thread, scope, "demand", threshold))
-        return await self._run_promotion("demand", threshold)
+            await self._memory.journal()
+            found = await self._extract(extract)
+            items, report = ([], None) if found is None else found
+            plan = self._memory.plan(self._state.thread, scope, "demand", threshold, items)
+            return Promotion(plan=plan, extraction=report)
+        return await self._run_promotion("demand", threshold, extract=extract)
 
     async def pause(self) -> Promotion | None:
         """Promote and save before an idle time; return None if the agent has no memory."""
@@ -771,22 +845,49 @@ class Session:
         return Scope(namespace=own.namespace, user_id=own.user_id, project_id=own.project_id)
 
     async def _run_promotion(
-        self, trigger: str, threshold: float | None = None, *, background: bool = False
+        self,
+        trigger: str,
+        threshold: float | None = None,
+        *,
+        extract: bool | None = None,
+        background: bool = False,
     ) -> Promotion:
         store, scope = self._turn_options({}).store, self._memory_scope()
         async with self._state.lock(background=background):
-            return await self._memory.promote(store, self._state.thread, scope, trigger, threshold)
+            # Not in the background and after turns: whoever asks something next would wait for it.
+            found = None if background else await self._extract(extract, keep=True)
+            promotion = await self._memory.promote(store, self._state.thread, scope, trigger, threshold)
+        return promotion if found is None else msgspec.structs.replace(promotion, extraction=found[1])
+
+    async def _extract(
+        self, extract: bool | None, *, keep: bool = False
+    ) -> tuple[list[PendingItem], ExtractionReport] | None:
+        """Ask the extractor for memories in new messages, if that is wanted; `keep` lets them wait."""
+        own = self._memory_options["extractor"]
+        extractor = own if isinstance(own, Extractor) else None
+        if not (self._memory.policy.extract or extractor is not None if extract is None else extract):
+            return None
+        options, memory, thread = self._turn_options({}), self._memory, self._state.thread
+        scope, reach = self._memory_scope(), self._recall_scope(None)
+        found = await extract_unread(self.spec, memory, thread, scope, reach, options, extractor)
+        if found is not None and keep and found[1].problem is None:
+            memory.add_extracted(found[0], found[1].end)
+        return found
 
     async def _promote_on_close(self) -> None:
         """Promote with the lower threshold of the end, and save the rest."""
         memory = self._memory
         try:
             async with self._state.lock():
+                if self._closed:  # by a listener of the promotion that this waited for
+                    return
                 await memory.refresh()
                 memory.follow(self._state.thread)
-                waiting = memory.notes.pending.size or memory.notes.context.size
                 store, policy = self._turn_options({}).store, memory_policy(self.spec)
-                if waiting and memory.policy.enabled and store is not None and policy is not None:
+                promotes = memory.policy.enabled and store is not None and policy is not None
+                if promotes:
+                    await self._extract(None, keep=True)
+                if promotes and (memory.notes.pending.size or memory.notes.context.size):
                     await memory.promote(store, self._state.thread, self._memory_scope(), "close")
                 await memory.save(closed=True)
         except SessionBusy:
@@ -872,8 +973,8 @@ def merge_aliases(options: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def _as_extractor(source: Extractor | bool | None) -> Extractor | None:
-    """Return the built-in rules for True, none for False or None, or a function of the program."""
-    if source is None or isinstance(source, bool):
-        return extract if source else None
+def _as_extractor(source: Extractor | ExtractFunction | bool | None) -> ExtractFunction | None:
+    """Return what is called with each message: the built-in rules for True, or a function of the program."""
+    if source is None or isinstance(source, (bool, Extractor)):
+        return extract if source is True else None
     return check_function(source, "extractor")

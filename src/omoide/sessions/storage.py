@@ -22,7 +22,7 @@ from omoide.core import codec
 from omoide.core.action import Action
 from omoide.core.agent import Agent
 from omoide.core.checkpoint import Checkpoint, checkpoint
-from omoide.core.codec import MapField
+from omoide.core.codec import MapField, TextsField
 from omoide.core.definition import Definition
 from omoide.core.entry import DEFAULT_NAMESPACE, RecallResult, Scope
 from omoide.core.frozen import EMPTY_MAP, thaw
@@ -75,6 +75,8 @@ class PendingCapture(Value, frozen=True, kw_only=True):
     """Position of the input in the thread."""
     last: Count
     """Position of the answer in the thread."""
+    restated: TextsField = ()
+    """Ids of the memories that the answer only repeats."""
 
 
 class SessionRecord(Record, frozen=True, kw_only=True):
@@ -315,13 +317,14 @@ async def spec_of(store: Any, session_id: str, namespace: str = DEFAULT_NAMESPAC
         SESSION_KIND, ids.check(session_id, "session_id"), Scope(namespace=namespace)
     )
     if document is None:
-        raise session_not_found(session_id)
+        raise session_not_found(session_id, namespace)
     return decode_record(document.body, session_id).spec
 
 
-def session_not_found(session_id: str) -> NotFound:
-    """Return the error for a session that does not exist."""
-    return NotFound("session", session_id, "start it, or list them with sessions()")
+def session_not_found(session_id: str, namespace: str) -> NotFound:
+    """Return the error for a session that does not exist in a namespace."""
+    remedy = f"start it, or list those of namespace {namespace} with sessions()"
+    return NotFound("session", session_id, remedy)
 
 
 def _require_store(store: Any) -> Any:

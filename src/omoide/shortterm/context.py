@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Self, cast
 import msgspec
 
 from omoide import clock
-from omoide.core import codec, entry
+from omoide.core import codec
 from omoide.core.codec import Frozen
-from omoide.core.entry import check_positive
+from omoide.core.entry import check_positive, check_type
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, depth_of, freeze, value_type
 from omoide.core.value import Count, Millis, Name, Record, check_choice, check_unit, set_field, shallow_copy
-from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
+from omoide.errors import Invalid, InvalidRecord, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.importance import score
 
@@ -46,10 +46,10 @@ MAX_DEPTH = 32
 ITEM_OVERHEAD_TOKENS = 2
 """Approximate number of tokens that a pair takes besides its text."""
 
-# `active_errors` has no type on purpose: it describes the moment, and is promoted only with an explicit type.
+# `active_file` and `active_errors` have no type on purpose: they describe the moment, and are promoted only
+# with an explicit type.
 _TYPE_BY_KEY_AND_SOURCE = MappingProxyType(
     {
-        ("active_file", "tool"): "fact",
         ("framework", "tool"): "fact",
         ("primary_language", "tool"): "fact",
         ("project_root", "tool"): "fact",
@@ -97,11 +97,7 @@ class ContextItem(Record, frozen=True, kw_only=True):
         check_choice(self.source, "source", SOURCES)
         set_field(self, "confidence", check_unit(self.confidence, "confidence"))
         if self.suggested_type is not None:
-            try:
-                entry.check_memory_type(self.suggested_type)
-            except NotFound as error:
-                # For a caller an unknown type is an invalid field of the record, not a missing object.
-                raise Invalid("memory_type", f"is {self.suggested_type!r}", error.remedy) from error
+            set_field(self, "suggested_type", check_type(self.suggested_type, "memory_type"))
 
     @property
     def text(self) -> str:

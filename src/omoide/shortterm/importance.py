@@ -339,7 +339,8 @@ def score(
     certainty = min(max(_check_finite(confidence, "confidence"), 0.0), 1.0)
     # Whole minutes and no negative ones: a clock that was set back must not raise recency above 1.
     minutes = max(at - last, 0) // 60_000
-    salience = DEFAULT_SALIENCE if type is None else SALIENCE.get(type, DEFAULT_SALIENCE)
+    known_type = "" if type is None else entry.TYPE_WORDS.get(type, type)
+    salience = SALIENCE.get(known_type, DEFAULT_SALIENCE)
     recency = 1 / (1 + minutes / weights.half_minutes)
     frequency = min(count / weights.frequency_cap, 1.0)
     total = (

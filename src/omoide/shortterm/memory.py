@@ -44,6 +44,7 @@ MESSAGE_OVERHEAD_TOKENS = 4
 """Approximate number of tokens that a message takes besides its text."""
 
 SUGGESTED_BY = ("implicit", "agent")
+RELATIONS = ("adds", "confirms", "updates", "contradicts")
 DEFAULT_IMPORTANCE = 0.5
 """Importance of an item without a score."""
 
@@ -58,6 +59,7 @@ _ALIASES = MappingProxyType(
     }
 )
 _REQUIRED = ("content", "type", "confidence", "source")
+_OWN_FIELDS = ("suggested_by", "access_count", "durable", "from_eviction", "relation", "target")
 
 
 @value_type
@@ -246,9 +248,17 @@ class PendingItem(Record, frozen=True, kw_only=True):
     entry: Entry
     suggested_by: str = "implicit"
     access_count: Count = 0
+    durable: bool = False
+    """True once it is saved with its session; until then it is lost if the process is killed."""
+    from_eviction: bool = False
+    """True for a statement of a message that left the buffer; it gives way to all other items."""
+    relation: str = "adds"
+    """What it does to the memory `target`: `confirms`, `updates` or `contradicts`; or `adds`."""
+    target: Id | None = None
 
     def _check(self) -> None:
         check_choice(self.suggested_by, "suggested_by", SUGGESTED_BY)
+        check_choice(self.relation, "relation", RELATIONS)
 
     @classmethod
     def new(cls, given: Self | Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
@@ -274,7 +284,7 @@ class PendingItem(Record, frozen=True, kw_only=True):
         if given is not None and not isinstance(given, Mapping):
             raise WrongType(cls.LABEL, "a mapping or a PendingItem", given)
         merged = _resolve_aliases({**(given or {}), **fields})
-        own = {name: merged.pop(name) for name in ("suggested_by", "access_count") if name in merged}
+        own = {name: merged.pop(name) for name in _OWN_FIELDS if name in merged}
         for name in _REQUIRED:
             if merged.get(name) is None:
                 raise Invalid(name, "is missing", "it is required")
@@ -375,7 +385,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         """Return the collection with an implicit item, and the evicted items.
 
         The item replaces an older one of its id, but never a decision of the agent. If there are too many,
-        the least important one is evicted, which may be the new one.
+        the least important one is evicted, which may be the new one; statements of evicted messages go first.
         """
         _check_item(item)
         # A decision outranks a suggestion of the same memory.
@@ -385,7 +395,7 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         if len(items) <= self.max_items:
             return self._with(items, self.agent_decisions), ()
         # Of several equally unimportant items, `min` returns the first, which is the oldest.
-        least = min(items, key=lambda candidate: candidate.importance_score)
+        least = min(items, key=lambda candidate: (not candidate.from_eviction, candidate.importance_score))
         return self._with(_without(items, {least.id}), self.agent_decisions), (least,)
 
     def add_agent_decision(self, item: PendingItem) -> tuple[Self, tuple[PendingItem, ...]]:
@@ -424,6 +434,12 @@ class PendingMemories(Record, frozen=True, kw_only=True):
         items = tuple(item.with_score(score) if item.id == id else item for item in self.items)
         return self._with(items, self.agent_decisions)
 
+    def as_durable(self) -> Self:
+        """Return the collection as it is once it is saved."""
+        if all(item.durable for item in (*self.items, *self.agent_decisions)):
+            return self
+        return self._with(_as_durable(self.items), _as_durable(self.agent_decisions))
+
     def list_implicit(self) -> list[PendingItem]:
         """Return the implicit items, oldest first."""
         return [*self.items]
@@ -445,6 +461,16 @@ class PendingMemories(Record, frozen=True, kw_only=True):
 
 def _without(items: tuple[PendingItem, ...], ids: AbstractSet[str]) -> tuple[PendingItem, ...]:
     return tuple([item for item in items if item.entry.id not in ids])
+
+
+def _as_durable(items: tuple[PendingItem, ...]) -> tuple[PendingItem, ...]:
+    saved = []
+    for item in items:
+        if not item.durable:
+            item = shallow_copy(item)
+            set_field(item, "durable", True)
+        saved.append(item)
+    return tuple(saved)
 
 
 def _check_item(item: object) -> None:

@@ -105,6 +105,7 @@ class AsyncStore:
     query = _in_thread(protocols.SupportsQuery.query)
     history = _in_thread(protocols.SupportsQuery.history)
     stats = _in_thread(protocols.SupportsQuery.stats)
+    owners = _in_thread(protocols.SupportsOwners.owners)
     link = _in_thread(protocols.SupportsLinks.link)
     unlink = _in_thread(protocols.SupportsLinks.unlink)
     links = _in_thread(protocols.SupportsLinks.links)

@@ -31,6 +31,7 @@ from omoide.stores.records import (
     IndexData,
     Lease,
     Link,
+    Owner,
     ReindexResult,
     Stats,
     Version,
@@ -389,6 +390,12 @@ class MemoryStore(StateStore, ForkListener):
                 state, scope, self.embedder, now, _last_seq(state, scope.namespace)
             )
         )
+
+    def owners(self, scope: Scope) -> list[Owner]:
+        """Return the users, agents and projects that have entries in a scope."""
+        check_arguments(scope=scope)
+        now = clock.now()
+        return self._run_read(lambda state: operations.owners(state, scope, now))
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that have an entry or a document, sorted."""

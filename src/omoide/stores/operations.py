@@ -8,8 +8,10 @@ changes. None of them does I/O of its own, so a transaction that loses a race ca
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from omoide.core.entry import Entry, Filter, Scope, WriteRequest, WriteResult
@@ -19,6 +21,7 @@ from omoide.errors import Corrupted, Erased, IdTaken, KeyReused, NotFound
 from omoide.stores import records, semantics
 from omoide.stores.recall import Candidates, QueryEncoder
 from omoide.stores.records import (
+    PINS_KIND,
     Access,
     Change,
     Document,
@@ -26,6 +29,7 @@ from omoide.stores.records import (
     IndexData,
     Lease,
     Link,
+    Owner,
     Page,
     Query,
     Stats,
@@ -56,7 +60,7 @@ def require_entry(state: StateReader, id: str, scope: Scope) -> StoredEntry:
     """Return an entry of a scope, or raise `NotFound`."""
     stored = _find_in(state, id, scope)
     if stored is None:
-        raise semantics.entry_not_found(id)
+        raise semantics.entry_not_found(id, scope)
     return stored
 
 
@@ -85,7 +89,7 @@ def _propagate(state: StoreState, namespace: str, was_out: Mapping[str, bool], n
 
 def _check_session_limit(state: StoreState, entry: Entry, limit: int | None) -> None:
     if limit is not None and entry.session_id is not None:
-        session = Scope(namespace=entry.namespace, agent_id=entry.agent_id, session_id=entry.session_id)
+        session = semantics.owner_scope(entry).replace(session_id=entry.session_id)
         live = sum(stored.status == LIVE for stored in state.entries_in(session))
         semantics.check_session(entry.session_id, live, limit)
 
@@ -188,7 +192,7 @@ def _write_entry(
             was_out = semantics.status_of(before) != LIVE
         _propagate(state, entry.namespace, {entry.id: was_out}, now)
     if request.supersedes is not None:
-        supersede(state, request.supersedes, semantics.supersedable_scope(entry), by=entry.id, now=now)
+        supersede(state, request.supersedes, semantics.owner_scope(entry), by=entry.id, now=now)
     superseded = semantics.superseded_id(request, replaced)
     if superseded is not None:
         outcome = "superseded"
@@ -281,7 +285,7 @@ def import_entries(
     was_out.update((entry.id, entry.id in erased) for entry in new)
     was_out.update((id, False) for id in absent)
     _propagate(state, namespace, was_out, now)
-    for entry in {(entry.agent_id, entry.session_id): entry for entry in new}.values():
+    for entry in {(entry.user_id, entry.agent_id, entry.session_id): entry for entry in new}.values():
         _check_session_limit(state, entry, session_limit)
     return len(new)
 
@@ -309,7 +313,7 @@ def _import_links(state: StoreState, namespace: str, links: Sequence[Link], now:
     for link in links:
         for end in (link.source, link.target):
             if end not in ends:
-                raise semantics.entry_not_found(end)
+                raise semantics.entry_not_found(end, Scope(namespace=namespace))
         key = (namespace, link.source, link.relation, link.target)
         if state.find_link(key) is None:
             state.add_link(key, link)
@@ -383,16 +387,16 @@ def erase(
     state: StoreState,
     scope: Scope,
     *,
-    id: str | None,
+    id: str | Sequence[str] | None,
     reason: str | None,
     now: int,
     unreachable: Sequence[str],
 ) -> EraseReceipt:
-    """Remove an entry, or everything in a scope, and leave tombstones."""
+    """Remove one entry or several, or everything in a scope, and leave tombstones."""
     if id is None:
         chosen = [*state.entries_in(scope), *state.damaged_in(scope)]
     else:
-        chosen = [_find_erasable(state, id, scope)]
+        chosen = [_find_erasable(state, one, scope) for one in semantics.unique_ids(id)]
     entries = state.load_for_removal(chosen)
     documents = _erase_documents(state, scope) if id is None else []
     versions = [
@@ -455,11 +459,12 @@ def _remaining_copies(state: StoreState, scope: Scope, erased: Sequence[str]) ->
         for other, id in citing
         if other in entries and scope.contains(entries[other].entry)
     ]
-    owners = state.document_owners(scope.namespace).values()
+    owners = state.document_owners(scope.namespace)
     documents = sum(
         (scope.user_id is None or owner.user_id in (None, scope.user_id))
         and (scope.agent_id is None or owner.agent_id in (None, scope.agent_id))
-        for owner in owners
+        for (_, kind, _), owner in owners.items()
+        if kind != PINS_KIND
     )
     return semantics.remaining_copies(notices, len(citing) - len(notices), documents)
 
@@ -558,7 +563,7 @@ def _claimable_key(state: StoreState, kind: str, id: str, scope: Scope) -> Docum
     key = (scope.namespace, kind, id)
     document = state.find_document(key)
     if document is not None and not _is_owned(scope, document):
-        raise NotFound(kind, id, "check the id and the scope")
+        raise NotFound(kind, id, f"check the id, and the scope that was searched: {scope.describe()}")
     return key
 
 
@@ -600,7 +605,7 @@ def get_entry(state: StateReader, id: str, scope: Scope, as_of: int | None) -> E
     if as_of is not None and tombstones:
         last = next((tombstone for tombstone in tombstones if tombstone.at >= as_of), tombstones[-1])
         raise Erased("entry", id, last.at, last.reason)
-    raise semantics.entry_not_found(id)
+    raise semantics.entry_not_found(id, scope)
 
 
 def history(state: StateReader, id: str, scope: Scope) -> list[Version]:
@@ -610,7 +615,7 @@ def history(state: StateReader, id: str, scope: Scope) -> list[Version]:
     versions = [version for one in state.load_versions(visible) for version in one.history()]
     found = [*state.tombstones_of(id, scope), *versions]
     if not found:
-        raise semantics.entry_not_found(id)
+        raise semantics.entry_not_found(id, scope)
     return found
 
 
@@ -715,9 +720,13 @@ def candidates(
         0 if embedder is None else embedder.dim,
         [*map(passes, values)],
     )
-    write_order = [stored.written_seq for stored in entries]
+    owner = pool.column("entry").tolist()
     return Candidates(
-        pool, encode_query(pool.speakers), allowed, write_order, lambda rows: [values[row] for row in rows]
+        pool,
+        encode_query(pool.speakers),
+        allowed,
+        [entries[at].written_seq for at in owner],
+        lambda rows: [values[owner[row]] for row in rows],
     )
 
 
@@ -746,6 +755,14 @@ def stats(state: StateReader, scope: Scope, embedder: Embedder | None, now: int,
         embedder=None if embedder is None else embedder.name,
         last_seq=last_seq,
     )
+
+
+def owners(state: StateReader, scope: Scope, now: int) -> list[Owner]:
+    """Count the entries of each user, agent and project in a scope."""
+    entries = [stored.entry for stored in state.entries_in(scope)]
+    owner = attrgetter("user_id", "agent_id", "project_id")
+    count, live = Counter(map(owner, entries)), Counter(owner(one) for one in entries if one.is_live(now))
+    return semantics.sorted_owners(scope.namespace, [(*key, count[key], live[key]) for key in count])
 
 
 def latest_ids(ids: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ def pool_of(
     messages = [entry.message for entry, _ in entries]
 
     def tokens(rows: Array) -> list[Array]:
-        data = [entries[int(row)][1].tokens or b"" for row in rows]
+        data = [entries[at][1].tokens or b"" for at in pool.column("entry")[rows].tolist()]
         return [np.frombuffer(blob, np.int8).reshape(-1, TOKEN_DIM) for blob in data]
 
     pool = CandidatePool.build(
@@ -35,4 +35,4 @@ def pool_of(
         dim=dim,
         token_loader=tokens if any(data.tokens for _, data in entries) else None,
     )
-    return pool, None if all(allowed) else np.array(allowed, np.bool_)
+    return pool, None if all(allowed) else np.array(allowed, np.bool_)[pool.column("entry")]

@@ -22,6 +22,7 @@ from omoide.stores.records import (
     Feed,
     Lease,
     Link,
+    Owner,
     Page,
     Query,
     ReindexResult,
@@ -73,6 +74,14 @@ class SupportsQuery(Protocol):
 
     async def stats(self, scope: Scope) -> Stats:
         """Return statistics of a scope."""
+
+
+@runtime_checkable
+class SupportsOwners(Protocol):
+    """Lists who has memories."""
+
+    async def owners(self, scope: Scope) -> list[Owner]:
+        """Return the users, agents and projects that have entries in a scope, with their numbers, sorted."""
 
 
 @runtime_checkable
@@ -131,8 +140,16 @@ class SupportsAccess(Protocol):
 class SupportsErase(Protocol):
     """Erases entries permanently."""
 
-    async def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase one entry, or the whole scope if `id` is None, with versions, vectors, links and terms."""
+    async def erase(
+        self, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    ) -> EraseReceipt:
+        """Erase entries with their versions, vectors, links and terms, all at once or none.
+
+        Args:
+            scope: Scope of the entries.
+            id: Id of one entry, or of several; None for the whole scope.
+            reason: Text that stays with the ids.
+        """
 
     async def scrub(self) -> EraseReceipt:
         """Remove what erased content may have left in the store's files."""

@@ -14,11 +14,13 @@ from omoide.core.entry import (
     Entry,
     Filter,
     Hit,
+    Passage,
     Reason,
     RecallRequest,
     RecallResult,
     Scope,
     Why,
+    passages_of,
 )
 from omoide.embedders import Embedder, Embedding
 from omoide.retrieval import text
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 
 MIN_COSINE = 0.35
 """Cosine similarity from which two texts count as related."""
+
+MAX_REPETITIONS = 500
+"""Rows that may be passed over because better ones say the same."""
+_FILLERS = frozenset({"please", "pls", "so", "well", "ok", "okay", "hey", "hi", "again", "and", "um", "oh"})
 
 _BOOSTS = ("recency", "confidence", "importance")
 
@@ -185,7 +191,7 @@ def _parse(
     numbers = speakers.named_in(request.query) if isinstance(speakers, SpeakerNames) else None
     names = tuple(speakers if numbers is None else (speakers[number] for number in numbers))
     if names not in parsed:
-        parsed[names] = parse_query(request.query, now=request.at, speakers=names)
+        parsed[names] = parse_query(request.query, now=request.at, speakers=names, plain=parsed.get(()))
     return parsed[names] if numbers is None else _renumber(parsed[names], numbers)
 
 
@@ -208,15 +214,17 @@ def _calibration_of(embedder: Embedder | None) -> Calibration | None:
 def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> RankedHits:
     """Score the candidates and build the hits with their explanations."""
     from omoide.retrieval import relevance
+    from omoide.retrieval.pool import distinct_rows
     from omoide.retrieval.ranking import ScoreTable, score
 
-    query, pool = candidates.query, candidates.pool
+    query, (pool, asked) = candidates.query, distinct_rows(candidates.pool)
+    candidates = candidates._replace(pool=pool)
     calibration = _calibration_of(embedder if len(pool.vectors) else None)
     readings = query.readings or (query,)
     scored = ScoreTable.best_of(
         [score(one.query, pool, vector=one.vector, mask=candidates.allowed) for one in readings]
     )
-    compared = _top_rows(scored, candidates, max(limit, relevance.MAX_ROWS))
+    compared, repeated = _distinct_rows(scored, candidates, max(limit, relevance.MAX_ROWS), asked)
     likelihood = relevance.estimate(
         [(one.query, one.vector) for one in readings],
         pool,
@@ -224,9 +232,7 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
         calibration,
         floor=DEFAULT_MIN_RELEVANCE,
     )
-    order, newer = relevance.arrange(
-        query.query, pool, compared, scored.total[compared], likelihood, calibration
-    )
+    order, newer = _arrange(query.query, pool, compared, scored.total[compared], likelihood, calibration)
     wanted = [*order[:limit], *(newer[at] for at in order[:limit] if at in newer)]
     loaded = dict(zip(wanted, candidates.load_entries([compared[at] for at in wanted]), strict=True))
     entries = {at: entry for at, entry in loaded.items() if entry is not None}
@@ -244,6 +250,8 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
             why=_build_why(parts, entries[at], newer_entries.get(at)),
             relevance=None if likelihood is None else round(float(likelihood[at]), 4),
             newer=newer_entries[at].id if at in newer_entries else None,
+            passage=_passage(pool, row, entries[at]),
+            said_at=repeated.get(row, ()),
         )
         for rank, (at, row, parts) in enumerate(zip(chosen, rows, scored.explain_rows(rows), strict=True), 1)
     ]
@@ -326,15 +334,123 @@ def _matches(candidates: Candidates, row: int, hit: Hit) -> bool:
     return any(float(one @ vector.pooled) >= MIN_COSINE for one in own_vectors if vector is not None)
 
 
-def _top_rows(scored: ScoreTable, candidates: Candidates, limit: int) -> list[int]:
-    """Return the best rows of the pool, newest first among equal scores."""
+def _top_rows(scored: ScoreTable, candidates: Candidates) -> list[int]:
+    """Return the rows of the pool, best first, and newest first among equal scores."""
     import numpy as np
 
     allowed = candidates.allowed
     total = scored.total if allowed is None else np.where(allowed, scored.total, -np.inf)
-    size = min(limit, int(np.isfinite(total).sum()))
-    order = np.lexsort((-np.asarray(candidates.write_order), -total))[:size]
-    return [int(row) for row in order]
+    size = int(np.isfinite(total).sum())
+    order: list[int] = np.lexsort((-np.asarray(candidates.write_order), -total))[:size].tolist()
+    return order
+
+
+def _distinct_rows(
+    scored: ScoreTable, candidates: Candidates, limit: int, asked: Mapping[int, Array]
+) -> tuple[list[int], dict[int, tuple[int, ...]]]:
+    """Return the best rows, of which no two say the same, and when those were said that were said again.
+
+    Of messages that say the same, the newest stands for all.
+    """
+    import numpy as np
+
+    from omoide.retrieval.pool import OTHER, repetition_keys
+    from omoide.retrieval.text import STATES_NOTHING
+
+    pool = candidates.pool
+    best = np.array(_top_rows(scored, candidates)[: limit + MAX_REPETITIONS], np.int64)
+    is_message = pool.column("role")[best] != OTHER
+    # Questions take no place of statements.
+    counts = ~is_message | (pool.column("flags")[best] & STATES_NOTHING == 0)
+    columns = best, repetition_keys(pool, best), pool.column("entry")[best], is_message, counts
+    groups, entries = dict[tuple[int, int], list[int]](), set[int]()
+    for row, said_as, entry, message, takes_place in zip(*(one.tolist() for one in columns), strict=True):
+        key = (said_as, -1 if message else row)
+        if key not in groups and len(entries) == limit and entry not in entries:
+            break
+        groups.setdefault(key, []).append(row)
+        if takes_place:
+            entries.add(entry)
+    alike = [row for rows in groups.values() if len(rows) > 1 for row in rows]
+    texts = dict(zip(alike, candidates.load_entries(alike), strict=True)) if alike else {}
+    said: dict[object, list[int]] = {}
+    for alike_as, rows in groups.items():
+        for row in rows:
+            found = texts.get(row)
+            own = () if found is None else _spoken_words(_text_of_row(pool, row, found))
+            said.setdefault((alike_as, own), []).append(row)
+    time, written = pool.column("time"), candidates.write_order
+    newest = {max(rows, key=lambda row: (time[row], written[row])): rows for rows in said.values()}
+    repeated = {}
+    for row, rows in newest.items():
+        every = [int(other) for one in rows for other in asked.get(one, (one,))]
+        if len(every) > 1:
+            repeated[row] = tuple(sorted((int(time[one]) for one in every), reverse=True))
+    return [*newest], repeated
+
+
+def _spoken_words(content: str) -> tuple[str, ...]:
+    """Return the words of a message without those that only soften it."""
+    return tuple(word for word in text.words(content) if word not in _FILLERS)
+
+
+def _passage(pool: CandidatePool, row: int, entry: Entry) -> Passage | None:
+    """Return the part of an entry that a row stands for; None if it is the whole entry."""
+    part = int(pool.column("part")[row])
+    passages = passages_of(entry) if part >= 0 else ()
+    return passages[part] if passages else None
+
+
+def _text_of_row(pool: CandidatePool, row: int, entry: Entry) -> str:
+    passage = _passage(pool, row, entry)
+    return entry.content if passage is None else passage.text
+
+
+def _arrange(
+    query: ParsedQuery,
+    pool: CandidatePool,
+    rows: Sequence[int],
+    scores: Array,
+    likelihood: Array | None,
+    calibration: Calibration | None,
+) -> tuple[list[int], dict[int, int]]:
+    """Return the order of ranked rows, and for outdated ones the newer row, both as indexes into `rows`."""
+    from omoide.retrieval import relevance
+
+    echoes = relevance.find_echoes(query, pool, rows)
+    stated = [at for at, is_echo in enumerate(echoes) if not is_echo]
+    known = None if likelihood is None else likelihood[stated]
+    arranged, newer = relevance.arrange(
+        query, pool, [rows[at] for at in stated], scores[stated], known, calibration
+    )
+    order = _insert_echoes([stated[at] for at in arranged], echoes, likelihood)
+    order = _one_part_each(pool, rows, order, echoes, likelihood)
+    return order, {stated[older]: stated[one] for older, one in newer.items()}
+
+
+def _one_part_each(
+    pool: CandidatePool,
+    rows: Sequence[int],
+    order: Sequence[int],
+    echoes: Sequence[bool],
+    relevance: Array | None,
+) -> list[int]:
+    """Return the order with one row of each entry: of parts that state something the most relevant."""
+    entry = pool.column("entry")
+    chosen: dict[int, int] = {}
+    for at in order:
+        first = chosen.setdefault(int(entry[rows[at]]), at)
+        if relevance is not None and echoes[first] == echoes[at] and relevance[at] > relevance[first]:
+            chosen[int(entry[rows[at]])] = at
+    return [*chosen.values()]
+
+
+def _insert_echoes(stated: Sequence[int], echoes: Sequence[bool], relevance: Array | None) -> list[int]:
+    """Return the order of all rows: echoes stand behind the last statement that is relevant."""
+    floor = DEFAULT_MIN_RELEVANCE
+    relevant = [at for at, row in enumerate(stated) if relevance is None or relevance[row] >= floor]
+    end = max(relevant, default=-1) + 1
+    return [*stated[:end], *(row for row, is_echo in enumerate(echoes) if is_echo), *stated[end:]]
 
 
 def _build_why(parts: Mapping[str, Any], entry: Entry, newer: Entry | None) -> Why:

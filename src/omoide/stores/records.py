@@ -27,10 +27,12 @@ from omoide.core.entry import (
     Evidence,
     Filter,
     MessageRef,
+    Passage,
     RecallRequest,
     Scope,
     WriteRequest,
     check_positive,
+    passages_of,
 )
 from omoide.core.frozen import EMPTY_MAP, check_str, freeze, thaw
 from omoide.core.value import (
@@ -101,6 +103,8 @@ class Page(Value, frozen=True, kw_only=True):
 
     entries: tuple[Entry, ...] = ()
     cursor: str | None = None
+    notices: TextsField = ()
+    """Messages to the caller: of an empty page, where in the namespace there are memories."""
 
 
 class Link(Value, frozen=True, kw_only=True):
@@ -205,6 +209,18 @@ class Stats(Value, frozen=True, kw_only=True):
     size_bytes: Count = 0
 
 
+class Owner(Value, frozen=True, kw_only=True):
+    """One user, agent and project that has memories, and how many."""
+
+    namespace: Id
+    user_id: Id | None = None
+    agent_id: Id
+    project_id: Id | None = None
+    entries: Count = 0
+    live: Count = 0
+    """Entries that are not superseded, stale or expired."""
+
+
 class ReindexResult(Value, frozen=True, kw_only=True):
     """The counts of a reindex."""
 
@@ -245,6 +261,10 @@ class Access(Value, frozen=True, kw_only=True):
 
     count: Count = 0
     last: Millis | None = None
+
+
+PINS_KIND = "pins"
+"""Kind of the documents that list pinned memories by their ids, and quote none."""
 
 
 class Document(Value, frozen=True, kw_only=True):
@@ -474,11 +494,20 @@ def index_entry(entry: Entry, pooled: bytes | None = None, tokens: bytes | None 
 
 def features_of(entry: Entry) -> Features:
     """Return the features of an entry: those of its text, and whether it says when it happened."""
+    passages = passages_of(entry)
+    if passages:
+        return Features.join(tuple(extract_features(text) for text in _passage_texts(entry, passages)))
     features = extract_features(text_of(entry))
     # The time of a message is when it was said, and people tell of things afterwards.
     if entry.occurred_at is None or entry.message is not None:
         return features
     return features._replace(flags=features.flags | text.HAS_OCCURRED)
+
+
+def _passage_texts(entry: Entry, passages: Sequence[Passage]) -> list[str]:
+    """Return the indexed text of each passage; rationale and tags belong to the first."""
+    first, *others = [passage.text for passage in passages]
+    return [text_of(entry.replace(content=first)) if entry.rationale or entry.tags else first, *others]
 
 
 def index_with_vector(
@@ -513,16 +542,29 @@ def index_with_vector(
 
 def embed_entries(entries: Sequence[Entry], embedder: Embedder) -> list[tuple[bytes, bytes | None]]:
     """Compute the vectors of entries; a long entry has several, concatenated."""
-    chunked = [text.chunks(entry.content, max_words=CHUNK_WORDS) or [entry.content] for entry in entries]
-    vectors = embed_texts([chunk for parts in chunked for chunk in parts], embedder)
-    encoded, start = [], 0
+    # Chunks of each entry, passage by passage.
+    chunked = [
+        [text.chunks(part, max_words=CHUNK_WORDS) or [part] for part in _embedded_texts(entry)]
+        for entry in entries
+    ]
+    vectors = iter(embed_texts([chunk for parts in chunked for part in parts for chunk in part], embedder))
+    encoded = []
     for parts in chunked:
-        own = vectors[start : start + len(parts)]
-        start += len(parts)
-        pooled = b"".join(_float32(vector.pooled) for vector in own)
-        tokens = [_content_tokens(vector).tobytes() for vector in own if vector.tokens is not None]
-        encoded.append((pooled, b"".join(tokens) if tokens else None))
+        own = [[next(vectors) for _ in part] for part in parts]
+        # A row of zeros divides the vectors of passages, and those of their tokens.
+        pooled = bytes(4 * embedder.dim).join(
+            b"".join(_float32(vector.pooled) for vector in part) for part in own
+        )
+        tokens = [
+            b"".join(_content_tokens(vector).tobytes() for vector in part if vector.tokens is not None)
+            for part in own
+        ]
+        encoded.append((pooled, bytes(TOKEN_DIM).join(tokens) if any(tokens) else None))
     return encoded
+
+
+def _embedded_texts(entry: Entry) -> list[str]:
+    return [passage.text for passage in passages_of(entry)] or [entry.content]
 
 
 def embed_texts(texts: Sequence[str], embedder: Embedder, *, query: bool = False) -> list[Embedding]:
@@ -564,6 +606,15 @@ def _check_list(value: object, field: str, *, check: Check | None = None) -> Non
 def _check_optional(value: object, field: str, *, check: Check) -> None:
     if value is not None:
         check(value, field)
+
+
+def _check_erased(value: object, field: str) -> None:
+    if isinstance(value, (list, tuple)):
+        if not value:  # which must not mean the whole scope, as None does
+            raise Invalid(field, "is an empty list", "name the entries, or pass None for the whole scope")
+        _check_list(value, field, check=ids.check)
+    else:
+        _check_optional(value, field, check=ids.check)
 
 
 def _check_access(value: object, field: str) -> None:
@@ -614,7 +665,7 @@ _ARGUMENT_CHECKS: dict[str, tuple[str, Check]] = {
     "write_request": ("request", _instance_check(WriteRequest)),
     "recall_request": ("request", _instance_check(RecallRequest)),
     "optional_scope": ("scope", partial(_check_optional, check=_instance_check(Scope))),
-    "optional_id": ("id", partial(_check_optional, check=ids.check)),
+    "erased": ("id", _check_erased),
     "after_id": ("after", partial(_check_optional, check=ids.check)),
     "imported_entries": ("entries", partial(_check_list, check=_instance_check(Entry))),
     "imported_links": ("links", partial(_check_list, check=_instance_check(Link))),

@@ -44,7 +44,7 @@ from omoide.core.value import (
 )
 from omoide.errors import IdTaken, Invalid, NotFound, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores.records import Access, Lease, Link
+from omoide.stores.records import Access, Lease, Link, Owner
 from omoide.stores.redaction import Guard
 from omoide.stores.reranker import DEFAULT_RERANK_DEPTH, check_reranker
 
@@ -221,8 +221,8 @@ def decide_write(
     return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
 
 
-def supersedable_scope(entry: Entry) -> Scope:
-    """Return the scope in which a written entry may supersede others: that of its agent and user."""
+def owner_scope(entry: Entry) -> Scope:
+    """Return the scope of the agent and user of an entry, inside which it may supersede others."""
     return Scope(namespace=entry.namespace, agent_id=entry.agent_id, user_id=entry.user_id)
 
 
@@ -282,6 +282,11 @@ def as_superseded(entry: Entry, by: Entry | None, reason: str | None, now: int) 
         raise Invalid("by", "names the entry itself", "name another, or none to forget it")
     if by is not None and by.superseded_by is not None:
         raise Invalid("by", f"names {by.id!r}, which is superseded itself", "name what holds now")
+    # Who reads as the one user would lose the entry and not see its successor.
+    if by is not None and by.user_id != entry.user_id:
+        raise Invalid(
+            "user_id", "is that of another user than what it supersedes", "write it for the same user"
+        )
     return entry.replace(
         superseded_by=DELETED if by is None else by.id,
         superseded_at=now,
@@ -429,15 +434,33 @@ def depends_on(entry: Entry, id: str) -> bool:
     return any(evidence.kind == "entry" and evidence.ref == id for evidence in entry.evidence)
 
 
-def entry_not_found(id: object) -> NotFound:
+def unique_ids(id: str | Sequence[str]) -> list[str]:
+    """Return the ids of one entry or several, each once."""
+    return [id] if isinstance(id, str) else list(dict.fromkeys(id))
+
+
+def entry_not_found(id: object, scope: Scope) -> NotFound:
     """Return the error for an id outside the scope; it does not tell whether other scopes have it."""
-    return NotFound("entry", id, "check the id and the scope (namespace, user, agent, session, project)")
+    return NotFound("entry", id, f"check the id, and the scope that was searched: {scope.describe()}")
+
+
+def sorted_owners(
+    namespace: str, counts: Iterable[tuple[str | None, str, str | None, int, int]]
+) -> list[Owner]:
+    """Return owners from rows of user, agent, project and the two counts, sorted by their names."""
+    rows = sorted(counts, key=lambda row: (row[0] or "", row[1], row[2] or ""))
+    return [
+        Owner(
+            namespace=namespace, user_id=user, agent_id=agent, project_id=project, entries=entries, live=live
+        )
+        for user, agent, project, entries, live in rows
+    ]
 
 
 def require_in_scope(entry: Entry | None, scope: Scope, id: object) -> Entry:
     """Return the entry if it exists and is in the scope; raise `NotFound` otherwise."""
     if entry is None or not scope.contains(entry):
-        raise entry_not_found(id)
+        raise entry_not_found(id, scope)
     return entry
 
 

@@ -194,9 +194,11 @@ class StateStore(ABC):
         now = clock.now()
         return self._run_write(lambda state: operations.remove_link(state, link, scope, now))
 
-    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, permanently."""
-        check_arguments(scope=scope, optional_id=id, reason=reason)
+    def erase(
+        self, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    ) -> EraseReceipt:
+        """Erase one entry or several, or everything in a scope, permanently."""
+        check_arguments(scope=scope, erased=id, reason=reason)
         now, reason = clock.now(), self.settings.guard_reason(reason)
         return self._run_write(
             lambda state: operations.erase(

@@ -381,7 +381,8 @@ def process_tree(pid: int) -> list[int]:
 
 def _find_program(program: str) -> str:
     """Return the path of a program that the Debian package of the same name installs."""
-    path = shutil.which(program)
+    # Debian puts some servers where only root looks for programs.
+    path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     if path is None:
         raise StoreFailed(program, "is not here", f"run: sudo apt-get install -y {program}")
     return path

@@ -147,7 +147,7 @@ MemoryType = Annotated[
     str,
     Meta(
         description="Kind of knowledge: fact is established, assumption is taken for granted, "
-        "hypothesis is to be tested, unknown is an open question.",
+        "hypothesis is to be tested, unknown is an open question; a preference is a fact.",
         extra_json_schema={"enum": [*MEMORY_TYPES]},
     ),
 ]

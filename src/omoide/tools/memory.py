@@ -236,10 +236,11 @@ def remember_tool(config: ToolConfig) -> Action:
         if not text:
             raise Invalid("content", "is empty", "say what is to be remembered")
         name = bounded_text(key, "key", MAX_KEY_BYTES) or None
+        type = _check_type(type)
         fields = {
             "key": name,
             "id": _entry_id(context, type, text),
-            "type": _check_type(type),
+            "type": type,
             "confidence": parse_confidence(confidence),
             "rationale": bounded_text(rationale, "rationale", MAX_CONTENT_BYTES) or None,
             # For a task, the agent that it is assigned to.

@@ -72,6 +72,7 @@ class TurnContext(Context):
         reach: Scope | None = None,
         min_relevance: float | None = None,
         call: ToolCall | None = None,
+        scratchpad: Any = None,
     ) -> None:
         super().__init__(agent)
         self.request = request
@@ -84,6 +85,18 @@ class TurnContext(Context):
         self.reach = reach
         self.min_relevance = min_relevance
         self.call = call
+        self._scratchpad = scratchpad
+
+    @property
+    def context(self) -> Any:
+        """The working context of the session: `ctx.context.put("framework", "Phoenix 1.7")`.
+
+        Raises:
+            Invalid: the turn is of no session.
+        """
+        if self._scratchpad is None:
+            raise Invalid("context", "is of a session, and this turn has none", "run it with Session")
+        return self._scratchpad
 
     @property
     def idempotency_key(self) -> str:

@@ -47,6 +47,8 @@ EVENT_KINDS = (
     "turn_finished",
     "memory_written",
     "memory_not_written",
+    "memories_extracted",
+    "memories_not_extracted",
     "text",
 )
 

@@ -21,7 +21,7 @@ from omoide.concurrency import gather
 from omoide.core import codec
 from omoide.core.action import Action, Directive
 from omoide.core.agent import Agent
-from omoide.core.entry import RecallResult
+from omoide.core.entry import Entry, RecallResult
 from omoide.core.thread import ThreadEntry
 from omoide.errors import Blocked, Diverged, Invalid, ModelMisbehaved, StoreFailed, TooManyRounds, TurnFailed
 from omoide.turns import journal as transcript
@@ -78,6 +78,7 @@ class TurnState:
         self.progress = transcript.progress_of(entries, request.id)
         self.recalled = recalled
         self.has_recalled = has_recalled
+        self.pinned: tuple[Entry, ...] = ()
         self.resumed = resumed
         self.prompt: Prompt | None = None
         self.directives: list[Directive] = []
@@ -190,6 +191,7 @@ class TurnState:
             reach=environment.reach,
             min_relevance=None if policy is None else policy.min_relevance,
             call=call,
+            scratchpad=environment.scratchpad,
         )
 
 
@@ -472,10 +474,12 @@ class Turn:
         """
         state, environment = self._state, self._environment
         await state.emit("resumed" if state.resumed else "turn_started", request_id=state.request.id)
+        if state.progress.final_reply is None and state.is_live:
+            state.pinned = await memory.recall_pinned(environment.spec, **self._memory_options())
         if state.progress.user is None:
             # Checked before anything is persisted: an input that cannot fit leaves no turn behind.
             operations = tools.operations(environment.spec)
-            check_fits(environment.spec, state.request.input, operations, environment.count)
+            check_fits(environment.spec, state.request.input, operations, environment.count, state.pinned)
             await self._accept_input()
             # The request is persisted before its first entry, so that a crash in between leaves a turn to
             # resume.
@@ -537,14 +541,20 @@ class Turn:
             environment.spec,
             state.input,
             visible_requests(environment.spec, state.history, counts),
-            store=environment.store,
-            session_id=state.request.session_id,
-            project_id=state.request.project_id,
-            user_id=state.request.user_id,
-            context=environment.data,
+            **self._memory_options(),
         )
         if environment.recorder is not None:
             await environment.recorder.record_recall(state.recalled)
+
+    def _memory_options(self) -> dict[str, Any]:
+        environment, request = self._environment, self._state.request
+        return {
+            "store": environment.store,
+            "session_id": request.session_id,
+            "project_id": request.project_id,
+            "user_id": request.user_id,
+            "context": environment.data,
+        }
 
     async def _next_reply(self, connection: ModelConnection, round: int) -> Reply:
         """Return the model's next reply, persisted."""
@@ -572,6 +582,8 @@ class Turn:
             environment.spec,
             state.input,
             recalled=state.recalled,
+            pinned=state.pinned,
+            session=environment.session,
             history=state.history,
             current=state.progress.messages(),
             operations=tools.operations(environment.spec),

@@ -15,6 +15,7 @@ import msgspec
 
 from omoide import clock, ids, observe
 from omoide.core.entry import (
+    CAPTURE_SOURCE,
     DEFAULT_NAMESPACE,
     Entry,
     Evidence,
@@ -25,6 +26,7 @@ from omoide.core.entry import (
     Scope,
     WriteRequest,
     WriteResult,
+    join_exchange,
 )
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.value import check_instance
@@ -37,11 +39,12 @@ from omoide.errors import (
     OmoideError,
     StoreFailed,
 )
+from omoide.retrieval.text import states_nothing, terms
 from omoide.stores.protocols import Store, SupportsAccess, SupportsGet
 from omoide.turns.controls import TurnRequest
-from omoide.turns.prompt import CAPTURE_SOURCE, capture_request_id, check_non_empty
-from omoide.turns.spec import AgentSpec, MemoryPolicy
-from omoide.verbs import RememberOptions, build_write_request, require
+from omoide.turns.prompt import capture_request_id, check_non_empty
+from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec, MemoryPolicy
+from omoide.verbs import RememberOptions, build_write_request, require, shown_pins
 
 ALIASES = {"memory_store": "store", "llm": "model"}
 """Other names of parameters, accepted by everything that runs a turn or touches its memory."""
@@ -269,11 +272,12 @@ async def capture_turn(
     at: int | None = None,
     message: MessageRef | None = None,
     evidence: tuple[Evidence, ...] = (),
+    restated: Sequence[str] = (),
     memory_store: Store | None = None,
 ) -> WriteResult | None:
-    """Write the input and the answer of a turn as one memory, if the policy says so.
+    """Write what was said in a turn, as one memory or as two, if the policy says so.
 
-    The id of the memory follows from the request, so a repeated call changes nothing.
+    The ids of the memories follow from the request, so a repeated call changes nothing.
 
     Args:
         spec: the agent, whose policy says whether turns are captured, and in which scope.
@@ -288,35 +292,35 @@ async def capture_turn(
         at: the moment of the memory; default: now.
         message: the position of the input in the thread.
         evidence: the messages that the memory comes from.
+        restated: ids of the memories that the answer only repeats; it goes stale with them.
         memory_store: another name of `store`.
 
     Returns:
-        The receipt of the memory; None if nothing is captured.
+        The receipt of the memory, with `capture="messages"` that of the user's; None if nothing is captured.
     """
     policy = memory_policy(check_instance(spec, "spec", kind=AgentSpec))
     store = _store_of(store, memory_store)
-    if policy is None or policy.capture != "conversation" or store is None:
+    if policy is None or policy.capture not in AUTOMATIC_CAPTURES or store is None:
         return None
-    scope = scope_of(
-        spec,
-        policy,
-        session_id=session_id,
-        project_id=project_id,
-        user_id=user_id,
-        context=context,
-        include_session=True,
-    )
+    ids_of = {"session_id": session_id, "project_id": project_id, "user_id": user_id}
+    scope = scope_of(spec, policy, context=context, include_session=True, **ids_of)
     check_non_empty(content, "content")
-    # A capture that is repeated after a crash writes the same memory again, not a second one.
-    id = capture_id(spec.id, session_id, request_id)
     at = clock.now() if at is None else at
-    entry = _conversation_entry(id, scope, f"User: {input}\nAssistant: {content}", request_id, at)
-    entry = entry.replace(message=message, evidence=evidence)
-    request = WriteRequest(entry=entry, idempotency_key=id)
-    return await _write(store, request, "upsert_memory", session_id)
+    sources = tuple(Evidence(kind="entry", ref=one) for one in restated)
+    receipts = []
+    for kind, part in _captured_parts(policy.capture, input, content, request_id, message, evidence, sources):
+        # A capture that is repeated after a crash writes the same memory again, not a second one.
+        id = capture_id(spec.id, session_id, request_id, user_id, kind=kind)
+        entry = _captured_entry(id, scope, kind, request_id, at, part)
+        # What is said again is another message: its time tells which of two values is the newer.
+        request = WriteRequest(entry=entry, idempotency_key=id, dedupe=False)
+        receipts.append(await _write(store, request, "upsert_memory", session_id))
+    return receipts[0]
 
 
-def _conversation_entry(id: str, scope: Scope, content: str, request_id: str, at: int) -> Entry:
+def _captured_entry(
+    id: str, scope: Scope, kind: str, request_id: str, at: int, fields: Mapping[str, Any]
+) -> Entry:
     return Entry(
         id=id,
         agent_id=str(scope.agent_id),
@@ -324,21 +328,77 @@ def _conversation_entry(id: str, scope: Scope, content: str, request_id: str, at
         project_id=scope.project_id,
         user_id=scope.user_id,
         namespace=scope.namespace,
-        content=content,
         metadata={
             "class": "episodic",
-            "kind": "conversation",
+            "kind": "conversation" if kind == "conversation" else "message",
             "source": CAPTURE_SOURCE,
             "request_id": request_id,
         },
         created_at=at,
+        **fields,
     )
 
 
-def capture_id(agent_id: str, session_id: str | None, request_id: str) -> str:
-    """Return the id of the memory that is captured from a turn; it depends on the arguments alone."""
-    parts = (agent_id, session_id or "direct", ids.check(request_id, "request_id"), "conversation")
+def _captured_parts(
+    capture: str,
+    input: str,
+    answer: str,
+    request_id: str,
+    message: MessageRef | None,
+    evidence: tuple[Evidence, ...],
+    restated: tuple[Evidence, ...],
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the kind and the fields of each entry that a turn is captured as."""
+    if capture == "conversation":
+        # A question and an answer that repeats memories have nothing of their own.
+        sources = evidence + (restated if states_nothing(input) else ())
+        fields = {"content": join_exchange(input, answer), "message": message, "evidence": sources}
+        return [("conversation", fields)]
+    thread, seq = (request_id, 0) if message is None else (message.thread, message.seq)
+    messages = [one.ref.rpartition(":")[2] for one in evidence if one.kind == "message"]
+    last = max(map(int, messages), default=seq + 1)
+    user = {
+        "content": input,
+        "message": MessageRef(thread=thread, seq=seq, role="user"),
+        "evidence": evidence[:1],
+        "source": "user",
+    }
+    assistant = {
+        "content": answer,
+        "message": MessageRef(thread=thread, seq=last, role="assistant"),
+        "evidence": evidence[1:] + restated,
+        "source": "agent",
+    }
+    return [("user", user)] if capture == "user" else [("user", user), ("assistant", assistant)]
+
+
+def capture_id(
+    agent_id: str,
+    session_id: str | None,
+    request_id: str,
+    user_id: str | None = None,
+    *,
+    kind: str = "conversation",
+) -> str:
+    """Return the id of a memory that is captured from a turn; it depends on the arguments alone."""
+    parts = [agent_id, session_id or "direct", ids.check(request_id, "request_id"), kind]
+    if session_id is None and user_id is not None:
+        parts.append(user_id)  # a session has one user, and its requests ids of their own
     return "mem_" + sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+MAX_NEW_SHARE = 0.2
+"""Share of the terms of an answer up to which it only repeats what the prompt showed."""
+
+
+def restated_memories(input: str, answer: str, shown: Mapping[str, str]) -> list[str]:
+    """Return the ids of the shown memories that an answer repeats; none if it adds something to them."""
+    own = {*terms(answer)} - {*terms(input)}
+    told = {id: {*terms(text)} for id, text in shown.items()}
+    new = own.difference(*told.values())
+    if not own or len(new) > MAX_NEW_SHARE * len(own):
+        return []
+    return [id for id, words in told.items() if words & own]
 
 
 async def recall_unseen(
@@ -378,6 +438,27 @@ async def recall_unseen(
         if fresh >= limit - extra or len(all_hits) < limit or limit >= MAX_RECALL_LIMIT:
             return _trim(found, seen, limit - extra)
         extra = MAX_RECALL_LIMIT
+
+
+async def recall_pinned(
+    spec: AgentSpec,
+    *,
+    store: Store | None,
+    session_id: str | None,
+    project_id: str | None,
+    user_id: str | None,
+    context: Mapping[str, Any],
+) -> tuple[Entry, ...]:
+    """Return the pinned memories of the agent in the scope that its policy reads."""
+    policy = memory_policy(spec)
+    if policy is None or store is None:
+        return ()
+    owned = scope_of(
+        spec, policy, session_id=session_id, project_id=project_id, user_id=user_id, context=context
+    )
+    scope = recall_scope(owned, policy)
+    with map_store_errors(store):
+        return tuple(await shown_pins(store, scope, spec.id))
 
 
 def _trim(found: RecallResult, seen: Set[str | None], limit: int) -> RecallResult:

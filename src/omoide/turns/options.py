@@ -30,7 +30,7 @@ from omoide.turns.controls import (
 from omoide.turns.journal import EventEmitter, EventListener
 from omoide.turns.memory import memory_policy, namespace_of, recall_scope, resolve_aliases, scope_of
 from omoide.turns.model import FunctionModel, Model, ModelFunction
-from omoide.turns.prompt import Exchange, Message, TokenCounts, check_non_empty
+from omoide.turns.prompt import Exchange, Message, SessionView, TokenCounts, check_non_empty
 from omoide.turns.spec import AgentSpec
 
 
@@ -82,6 +82,10 @@ class TurnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     streaming: bool = False
     token_counts: TokenCounts | None = None
     """Token counts of the conversation that are known already."""
+    session: SessionView | None = None
+    """What the prompts show of the session."""
+    scratchpad: Any = None
+    """The working context of the session, for tools."""
 
     @property
     def model_name(self) -> str | None:
@@ -246,6 +250,8 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         recorder: TurnRecorder | None = None,
         streaming: bool = False,
         token_counts: TokenCounts | None = None,
+        session: SessionView | None = None,
+        scratchpad: Any = None,
     ) -> TurnEnvironment:
         """Return the environment of a turn with these options."""
         policy, scope = memory_policy(spec), self.memory_scope(spec)
@@ -269,6 +275,8 @@ class TurnOptions(msgspec.Struct, kw_only=True):
             recorder=recorder,
             streaming=streaming,
             token_counts=token_counts,
+            session=session,
+            scratchpad=scratchpad,
         )
 
     def with_named_model(self, spec: AgentSpec) -> AgentSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 from omoide import clock, thread
 from omoide.core.agent import Agent
@@ -13,11 +13,12 @@ from omoide.core.value import Value, check_instance, check_tuple, set_field
 from omoide.turns import tools
 from omoide.turns.controls import TurnRequest
 from omoide.turns.journal import Event, conversation
-from omoide.turns.memory import memory_policy, recall_unseen
+from omoide.turns.memory import memory_policy, recall_pinned, recall_unseen
 from omoide.turns.options import TurnKwargs, TurnOptions
 from omoide.turns.prompt import (
     Exchange,
     Prompt,
+    SessionView,
     TokenCounts,
     as_exchanges,
     assemble,
@@ -25,7 +26,7 @@ from omoide.turns.prompt import (
     render_prompt,
     visible_requests,
 )
-from omoide.turns.spec import AgentSpec
+from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec
 
 
 class Preflight(Value, frozen=True, kw_only=True):
@@ -81,27 +82,30 @@ async def build_preflight(
     options: TurnOptions,
     history: tuple[Exchange, ...],
     agent: Agent | None = None,
+    session: SessionView | None = None,
 ) -> Preflight:
     """Return the preview of a turn that continues a conversation."""
     spec = options.with_named_model(check_instance(spec, "spec", kind=AgentSpec))
     request = options.build_request(spec, input)
     check_fits(spec, request.input, tools.operations(spec), options.count_tokens)
     started = clock.now()
-    recalled = await recall_unseen(
-        spec,
-        request.input,
-        visible_requests(spec, history, TokenCounts(options.count_tokens)),
-        store=options.store,
-        session_id=options.session_id,
-        project_id=options.project_id,
-        user_id=options.user_id,
-        context=options.context,
-    )
+    reads: dict[str, Any] = {
+        "store": options.store,
+        "session_id": options.session_id,
+        "project_id": options.project_id,
+        "user_id": options.user_id,
+        "context": options.context,
+    }
+    seen = visible_requests(spec, history, TokenCounts(options.count_tokens))
+    recalled = await recall_unseen(spec, request.input, seen, **reads)
+    pinned = await recall_pinned(spec, **reads)
     recall_done = clock.now()
     prompt = assemble(
         spec,
         request.input,
         recalled=recalled,
+        pinned=pinned,
+        session=session,
         history=history,
         operations=tools.operations(spec),
         context=request.context,
@@ -139,8 +143,9 @@ def _plan(spec: AgentSpec, options: TurnOptions) -> list[str]:
         steps.append(f"run its tools ({', '.join(spec.tools)}), in at most {rounds} rounds")
     if spec.approve:
         steps.append(f"wait for approval of {', '.join(spec.approve)}")
-    if policy is not None and policy.capture == "conversation" and options.store is not None:
-        steps.append("capture the conversation after the answer")
+    if policy is not None and policy.capture in AUTOMATIC_CAPTURES and options.store is not None:
+        what = "the user's message" if policy.capture == "user" else "the conversation"
+        steps.append(f"capture {what} after the answer")
     return steps
 
 
@@ -171,7 +176,7 @@ def _diagnostics(
             least = recalled.request.min_relevance
             hints.append(f"Nothing recalled is relevant: all is below min_relevance {least}.")
         elif not recalled.entries:
-            hints.append("Nothing was recalled: check scope, session_id and namespace.")
+            hints.append("Nothing was recalled: check scope, user_id, session_id and namespace.")
         elif recalled.weak:
             hints.append("Nothing recalled matches well: these are the best of what does not.")
         hints += recalled.notices

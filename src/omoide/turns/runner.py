@@ -31,7 +31,7 @@ from omoide.errors import Diverged, Invalid, OmoideError, RestoreFailed, ReviewN
 from omoide.turns.controls import Review, TurnRequest, check_same_controls, decode_decisions, redact
 from omoide.turns.journal import Event, EventEmitter, EventListener, Journal, conversation, progress_of
 from omoide.turns.loop import Turn, TurnState
-from omoide.turns.memory import capture_turn, resume_context
+from omoide.turns.memory import capture_turn, restated_memories, resume_context
 from omoide.turns.model import Model
 from omoide.turns.options import Paused, TurnKwargs, TurnOptions
 from omoide.turns.prompt import Exchange, Prompt, Usage, as_exchanges
@@ -446,6 +446,15 @@ async def _emit_final_event(state: TurnState, kind: str, **data: Any) -> list[st
     return []
 
 
+def restated_by(state: TurnState, answer: str) -> list[str]:
+    """Return the ids of the memories that the answer of a turn only repeats."""
+    used = [] if state.prompt is None or state.prompt.memory is None else state.prompt.memory["entries"]
+    ids, hits = {entry["id"] for entry in used}, () if state.recalled is None else state.recalled.hits
+    shown = {hit.entry.id: hit.text for hit in hits if hit.entry.id in ids}
+    shown |= {entry.id: entry.content for entry in state.pinned}
+    return restated_memories(state.input, answer, shown)
+
+
 async def capture_result(state: TurnState, result: TurnResult, **source: Any) -> TurnResult:
     """Capture a finished turn and return the result with the receipt; a failure only causes a notice.
 
@@ -470,6 +479,7 @@ async def capture_result(state: TurnState, result: TurnResult, **source: Any) ->
             user_id=request.user_id,
             context=environment.data,
             at=request.at,
+            restated=restated_by(state, result.content),
             **source,
         )
     except Exception as error:

@@ -88,8 +88,10 @@ class Window(Record, frozen=True, kw_only=True):
 
 
 SCOPES = ("agent", "session", "project", "user")
-CAPTURES = ("manual", "conversation", "off")
-INJECTIONS = ("instructions", "context")
+CAPTURES = ("manual", "conversation", "messages", "user", "off")
+AUTOMATIC_CAPTURES = ("conversation", "messages", "user")
+"""Values of `capture` with which a finished turn is written to memory."""
+INJECTIONS = ("instructions", "message", "context")
 
 Namespace = str | tuple[str, str] | None
 """A name, or ("context", key) for one that each turn's context has; None is the default namespace."""
@@ -112,14 +114,20 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
     user, from all agents. A `user_id` passed to the turn narrows each of them to that user."""
     namespace: Namespace = None
     capture: str = "manual"
-    """`conversation` captures each finished turn; `manual` and `off` write nothing automatically."""
+    """What is written of each finished turn: with `messages` what the user and what the assistant said, as
+    two memories; with `conversation` both as one; with `user` what the user said. `manual` and `off` write
+    nothing automatically."""
     inject: str = "instructions"
-    """`instructions` shows memories to the model; `context` only puts them into `prompt.memory`."""
+    """`instructions` shows memories to the model after the instructions; `message` as a message of their own
+    before the user's, so that what stands before it stays the same; `context` only puts them into
+    `prompt.memory`."""
     max_entries: Count = 5
     max_tokens: Count = 1000
     min_relevance: float | None = DEFAULT_MIN_RELEVANCE
     """Least relevance of a memory in the prompt; None for any. Memories whose relevance is not known are
     shown."""
+    max_pinned_tokens: Count = 500
+    """Tokens of the pinned memories in the prompt, beside `max_tokens`."""
     metadata: FrozenMap[str, Any] = EMPTY_MAP
 
     if TYPE_CHECKING:
@@ -135,6 +143,7 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
             max_entries: int | str = 5,
             max_tokens: int = 1000,
             min_relevance: float | None = DEFAULT_MIN_RELEVANCE,
+            max_pinned_tokens: int = 500,
             metadata: Mapping[str, Any] = EMPTY_MAP,
         ) -> None: ...
 
@@ -148,6 +157,7 @@ class MemoryPolicy(Record, frozen=True, kw_only=True):
         check_choice(self.inject, "inject", INJECTIONS)
         check_positive(self.max_entries, "max_entries")
         check_positive(self.max_tokens, "max_tokens")
+        check_positive(self.max_pinned_tokens, "max_pinned_tokens")
         if self.min_relevance is not None:
             set_field(self, "min_relevance", check_unit(self.min_relevance, "min_relevance"))
         set_field(self, "namespace", _check_namespace(self.namespace))
@@ -267,6 +277,8 @@ _SCHEMA_CLASSES = {"state_schema": "state_class", "result": "result_class"}
 
 _PLUGIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)?\Z")
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{200,}")
+_JSON_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")\s*(:)?|[][{}]')
+"""A string, with the colon after it if it is a key, or a bracket; other tokens say nothing about keys."""
 
 
 class CodeKwargs(TypedDict, total=False):
@@ -523,6 +535,7 @@ class AgentSpec(Record, frozen=True, kw_only=True):
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise Invalid(cls.__name__, f"is not readable JSON ({error})", "correct it") from error
+        _check_json_keys(data if isinstance(data, str) else bytes(data).decode(), cls.__name__)
         return cls._from_plain(plain).bind(**code)
 
     @classmethod
@@ -726,6 +739,26 @@ def _check_url(url: str) -> None:
         fine = False
     if not fine or any(character.isspace() for character in url):
         raise Invalid("base_url", f"is {url!r}", "pass a URL such as https://localhost:8000/v1")
+
+
+def _check_json_keys(text: str, name: str) -> None:
+    """Raise for a key that its object has already, in JSON that is otherwise valid."""
+    keys: list[set[str]] = []  # of each open object; of a list, it stays empty
+    for token in _JSON_TOKEN.finditer(text):
+        string, colon = token.groups()
+        if string is None:
+            if token[0] in "{[":
+                keys.append(set())
+            else:
+                keys.pop()
+        elif colon is not None:
+            key = msgspec.json.decode(string)
+            if key in keys[-1]:
+                at = token.start()
+                line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+                problem = f"repeats the key {key!r} in line {line}, column {column}"
+                raise Invalid(name, problem, "keep one of them")
+            keys[-1].add(key)
 
 
 def _import_yaml() -> Any:

@@ -181,6 +181,12 @@ async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> 
     return token is not None and token.allows(right, namespace)
 
 
+async def allowed_namespaces(connection: HTTPConnection, right: str, namespaces: Iterable[str]) -> list[str]:
+    """Return those of the namespaces in which a request's token has a right."""
+    token = await _authenticate(connection)
+    return [] if token is None else [name for name in namespaces if token.allows(right, name)]
+
+
 async def _authenticate(connection: HTTPConnection) -> auth.ApiToken | None:
     """Return the token, or the one of the inspector session, whose secret a request shows."""
     kind, _, secret = connection.headers.get("authorization", "").partition(" ")

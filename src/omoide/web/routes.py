@@ -22,6 +22,8 @@ from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from omoide import clock, verbs
 from omoide.core.entry import Entry, Filter, RecallFields, Scope
+from omoide.core.value import check_choice
+from omoide.documents.writer import DocumentResult, add_document
 from omoide.errors import Invalid
 from omoide.longterm import lineage, relations, upkeep
 from omoide.longterm.conflicts import find_conflicts
@@ -32,11 +34,15 @@ from omoide.promotion.plan import PromotionRun
 from omoide.service import agents as hibernated
 from omoide.service.agents import AgentInfo
 from omoide.service.auth import ALL_NAMESPACES
+from omoide.service.owners import describe_elsewhere
 from omoide.service.schemas import (
     AgentsResponse,
     ChangesResponse,
     ConflictsResponse,
     HistoryResponse,
+    NamespacesResponse,
+    OwnersResponse,
+    PinsResponse,
     PromotionResponse,
     RecallResponse,
     RelatedResponse,
@@ -54,13 +60,20 @@ from omoide.sessions.session import Session
 from omoide.sessions.storage import SessionRecord, SessionStore, session_not_found, spec_of
 from omoide.sessions.storage import sessions as list_sessions
 from omoide.stores.async_store import AsyncStore, run_in_thread
-from omoide.stores.protocols import SupportsFeed, SupportsGet, SupportsQuery, SupportsWait
+from omoide.stores.protocols import (
+    SupportsDocuments,
+    SupportsFeed,
+    SupportsGet,
+    SupportsOwners,
+    SupportsQuery,
+    SupportsWait,
+)
 from omoide.stores.records import Change, EraseReceipt, Page, Query
 from omoide.stores.redaction import mask_url
 from omoide.turns.preview import Preflight
 from omoide.verbs import require
 from omoide.web import schemas
-from omoide.web.middleware import JSONResponse, is_allowed, require_right
+from omoide.web.middleware import JSONResponse, allowed_namespaces, is_allowed, require_right
 from omoide.web.openapi import SPARQL_RESULTS_MEDIA_TYPE
 from omoide.web.schemas import (
     AGENT_SCOPE,
@@ -102,7 +115,7 @@ async def spaces(state: State, memory_scope: Scope, id: str) -> SpacesResponse:
 def _check_agent(scope: Scope, id: str) -> None:
     """Raise unless an agent is the one of the scope."""
     if scope.agent_id not in (None, id):
-        raise hibernated.agent_not_found(id)
+        raise hibernated.agent_not_found(id, scope.namespace)
 
 
 @query_route("/who-can", scope=AGENT_SCOPE)
@@ -138,7 +151,7 @@ async def transcript(state: State, memory_scope: Scope, id: str) -> TranscriptRe
     """Return a session with the entries of its thread."""
     stored = await SessionStore(state.store, id, memory_scope.namespace).load()
     if stored is None or not _is_session_in(memory_scope, stored[0]):
-        raise session_not_found(id)
+        raise session_not_found(id, memory_scope.namespace)
     header, thread = stored
     return TranscriptResponse(session=SessionInfo.from_header(header), entries=tuple(thread.entries))
 
@@ -220,7 +233,7 @@ async def _load_session(request: HTTPRequest, state: State, memory_scope: Scope,
         id, spec, store=state.store, namespace=memory_scope.namespace, context=context, model=_no_model
     )
     if not _is_session_in(memory_scope, session.record):
-        raise session_not_found(id)
+        raise session_not_found(id, memory_scope.namespace)
     await require_right(request, session.memory_namespace)
     return session
 
@@ -397,6 +410,21 @@ async def remember(
     return JSONResponse(response, headers=etag(result.entry.rev))
 
 
+@write_route("/documents", 404, 409, 410, 412, 501, 502, 507, required=("agent",))
+async def documents(state: State, memory_scope: Scope, payload: schemas.DocumentBody) -> DocumentResult:
+    """Add a document as passages with their places; one of the same name is compared with what is stored."""
+    if payload.format is not None:
+        check_choice(payload.format, "format", ("text", "markdown", "html"))
+    return await add_document(
+        state.store,
+        payload.text.encode(),
+        memory_scope,
+        name=payload.name,
+        format=payload.format,
+        tags=payload.tags,
+    )
+
+
 @query_route("/recall", 502)
 async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody) -> RecallResponse:
     """Return the memories that match a query best, each with the reasons."""
@@ -409,9 +437,23 @@ async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody)
     if payload.at is not None:
         fields["at"] = payload.at
     result = await verbs.recall(state.store, payload.query, memory_scope, payload.limit, **fields)
+    found = bool(result.hits or result.withheld)
+    elsewhere = () if found else await _elsewhere(state.store, memory_scope)
     return RecallResponse(
-        hits=result.hits, withheld=result.withheld, weak=result.weak, notices=result.notices
+        hits=result.hits,
+        withheld=result.withheld,
+        weak=result.weak,
+        notices=(*result.notices, *elsewhere),
     )
+
+
+async def _elsewhere(store: object, scope: Scope) -> tuple[str, ...]:
+    """Return what an empty answer tells of the rest of its namespace, all of which the token may read."""
+    if not isinstance(store, SupportsOwners) or scope == Scope(namespace=scope.namespace):
+        return ()
+    owners = await store.owners(Scope(namespace=scope.namespace))
+    text = describe_elsewhere(owners, scope, "{name}={value}")
+    return () if text is None else (text,)
 
 
 @read_route("/entries")
@@ -441,9 +483,10 @@ async def entries(
     )
     store: SupportsQuery = require(state.store, SupportsQuery, "list memories")
     moment = parse_timestamp(as_of, "as_of")
-    return await store.query(
+    page = await store.query(
         Query(scope=memory_scope, filter=filter, limit=limit, cursor=cursor, as_of=moment)
     )
+    return page if page.entries else page.replace(notices=await _elsewhere(state.store, memory_scope))
 
 
 @read_route("/entry", 404, 410)
@@ -486,11 +529,30 @@ async def restore(
     return JSONResponse(entry, headers=etag(entry.rev))
 
 
+@write_route("/pin", 404, 409, 410, 507)
+async def pin(state: State, memory_scope: Scope, payload: schemas.PinBody) -> Entry:
+    """Put a memory into every prompt of its agent."""
+    return await verbs.pin(state.store, payload.id, memory_scope)
+
+
+@write_route("/unpin", 404, 409, 410, 507)
+async def unpin(state: State, memory_scope: Scope, payload: schemas.PinBody) -> Entry:
+    """Take a memory out of every prompt; it stays stored."""
+    return await verbs.unpin(state.store, payload.id, memory_scope)
+
+
+@read_route("/pins")
+async def pins(state: State, memory_scope: Scope) -> PinsResponse:
+    """List the pinned memories of a scope, those of each agent and user the first pinned first."""
+    return PinsResponse(entries=tuple(await verbs.pinned(state.store, memory_scope)))
+
+
 @erase_route("/erase", 404, 410)
 async def erase(state: State, memory_scope: Scope, payload: schemas.EraseBody) -> EraseReceipt:
     """Erase a memory, or with `everything` the whole scope, permanently.
 
-    The receipt names what could not be reached, such as backups.
+    Several ids are erased all at once or not at all. The receipt names what could not be reached, such as
+    backups.
     """
     if (payload.id is None) != payload.everything:
         raise Invalid("id", "is missing, or comes with everything", "name one memory, or say everything")
@@ -508,7 +570,9 @@ async def changes(
     return ChangesResponse(changes=tuple(changes))
 
 
-MEMORY_HANDLERS = [remember, recall, entries, entry, history, forget, restore, erase, changes]
+MEMORY_HANDLERS = [
+    *(remember, documents, recall, entries, entry, history, forget, restore, pin, unpin, pins, erase, changes)
+]
 
 
 @read_route("/status")
@@ -538,4 +602,19 @@ async def status(
     return StatusResponse(version=version("omoide"), store=name, stats=stats, problems=problems)
 
 
-STATUS_HANDLERS = [status]
+@read_route("/owners")
+async def owners(state: State, memory_scope: Scope) -> OwnersResponse:
+    """List the users, agents and projects that have memories in a scope, with their numbers."""
+    store: SupportsOwners = require(state.store, SupportsOwners, "list who has memories")
+    return OwnersResponse(owners=tuple(await store.owners(memory_scope)))
+
+
+@read_route("/namespaces", scope=("namespace",))
+async def namespaces(request: HTTPRequest, state: State, memory_scope: Scope) -> NamespacesResponse:
+    """List the namespaces with memories or documents that the token may read."""
+    store: SupportsDocuments = require(state.store, SupportsDocuments, "list its namespaces")
+    allowed = await allowed_namespaces(request, "read", await store.namespaces())
+    return NamespacesResponse(namespaces=tuple(allowed))
+
+
+STATUS_HANDLERS = [status, owners, namespaces]

@@ -17,7 +17,15 @@ from msgspec import Meta
 
 from omoide.core import codec
 from omoide.core.codec import MapField
-from omoide.core.entry import DEFAULT_NAMESPACE, MAX_KEY_LENGTH, MEMORY_TYPES, SOURCES, Evidence, Scope
+from omoide.core.entry import (
+    DEFAULT_NAMESPACE,
+    MAX_KEY_LENGTH,
+    MEMORY_TYPES,
+    SOURCES,
+    TYPE_WORDS,
+    Evidence,
+    Scope,
+)
 
 RIGHT_KEY = "right"
 """Key in a handler's `opt`: the right it needs; None for a public route."""
@@ -213,7 +221,13 @@ UnitFloat = Annotated[float, Meta(ge=0.0, le=1.0)]
 TIME_DESCRIPTION = "A time as ISO 8601 text, UTC without an offset, or as milliseconds since 1970 UTC."
 Timestamp = Annotated[int | str, Meta(description=TIME_DESCRIPTION)]
 SourceName = Annotated[str, Meta(extra_json_schema={"enum": [*SOURCES]})]
-MemoryTypeName = Annotated[str, Meta(extra_json_schema={"enum": [*MEMORY_TYPES]})]
+MemoryTypeName = Annotated[
+    str,
+    Meta(
+        description="a type, or an everyday word that stands for one, such as preference",
+        extra_json_schema={"enum": [*MEMORY_TYPES, *TYPE_WORDS]},
+    ),
+]
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,6 +257,15 @@ class RememberBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields
     expires_at: Timestamp | None = None
     supersedes: IdText | None = None
     dedupe: bool | None = None
+
+
+class DocumentBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Text of a document, and its name."""
+
+    name: IdText
+    text: NonEmptyText
+    format: Annotated[str, Meta(extra_json_schema={"enum": ["text", "markdown", "html"]})] | None = None
+    tags: tuple[NonEmptyText, ...] = ()
 
 
 class FilterBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -285,10 +308,16 @@ class RestoreBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=
     id: IdText
 
 
-class EraseBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory to erase, or the whole scope with `everything`."""
+class PinBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Memory to pin or unpin."""
 
-    id: IdText | None = None
+    id: IdText
+
+
+class EraseBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Memory or list of memories to erase, or the whole scope with `everything`."""
+
+    id: IdText | Annotated[list[IdText], Meta(min_length=1)] | None = None
     everything: bool = False
     reason: str | None = None
 

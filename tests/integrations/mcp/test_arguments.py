@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.mcp_clients import ADA, call, call_error, connect_client
 
 from omoide.core import MEMORY_TYPES, ontology_class
+from omoide.errors import Invalid
 from omoide.integrations.mcp.arguments import coerce
 from omoide.integrations.mcp.schemas import input_schema
 from omoide.integrations.mcp.tools import ALL_TOOLS, tool_action
@@ -46,6 +47,8 @@ WORDS = st.sampled_from(sorted({name for schema in SCHEMAS.values() for name in 
         ("remember", {"content": "x", "why": "y"}, {"content": "x", "rationale": "y"}),
         ("recall", {"question": "x", "limit": "7"}, {"query": "x", "limit": 7}),
         ("recall", {"query": "x", "type": "Facts"}, {"query": "x", "type": "fact"}),
+        ("remember", {"content": "x", "type": "Preference"}, {"content": "x", "type": "fact"}),
+        ("recall", {"query": "x", "type": "Instructions"}, {"query": "x", "type": "agent_rule"}),
         ("recall", {"query": "x", "type": "any"}, {"query": "x", "type": "all"}),
         ("recall", {"query": "x", "minConfidence": ".5"}, {"query": "x", "min_confidence": 0.5}),
         ("recall", {"query": "x", "relevance": "0.5"}, {"query": "x", "min_relevance": 0.5}),
@@ -93,13 +96,14 @@ def test_every_type_is_known_in_every_spelling(name: str) -> None:
         ({"limit": 10**5_000}, "limit (very large) was taken as 50."),
         ({"min_confidence": 90}, "min_confidence 90 was taken as 1.0."),
         ({"min_confidence": "-1"}, "min_confidence -1.0 was taken as 0.0."),
-        ({"colour": "red"}, "Not known here, and ignored: 'colour'."),
-        ({f"x{number}": 1 for number in range(7)}, "ignored: 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more."),
-        ({"namespace": "theirs"}, "Whose memory this is was fixed when the server was started."),
+        (
+            {"namespace": "theirs", "agentId": "mallory"},
+            "Ignored: 'namespace', 'agent_id'. Whose memory this is was fixed when the server was started.",
+        ),
     ],
 )
 def test_what_was_taken_otherwise_is_told(given: dict[str, Any], notice: str) -> None:
-    """Numbers beyond a limit are brought to it, and what is not known is left out, each with a notice."""
+    """Numbers beyond a limit are brought to it, and a scope is left out, each with a notice."""
     meant, notices = coerce(SCHEMAS["recall"], given)
     assert {*meant} <= {"limit", "min_confidence"}
     assert notices[-1].endswith(notice)
@@ -109,10 +113,47 @@ def test_what_was_taken_otherwise_is_told(given: dict[str, Any], notice: str) ->
     name=st.sampled_from(sorted(SCHEMAS)), data=st.dictionaries(WORDS | st.text(max_size=9), JSON, max_size=5)
 )
 def test_whatever_is_given_only_what_is_known_comes_out(name: str, data: dict[str, Any]) -> None:
-    """No data makes it fail, and what is right already stays as it is."""
-    meant, _ = coerce(SCHEMAS[name], data)
+    """Data is refused or corrected, and what is right already stays as it is."""
+    try:
+        meant, _ = coerce(SCHEMAS[name], data)
+    except Invalid:
+        return
     assert {*meant} <= {*SCHEMAS[name]["properties"]}
     assert coerce(SCHEMAS[name], meant)[0] == meant
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "message"),
+    [
+        ("recall", {"limt": 1}, "'limt' is an unknown argument; did you mean 'limit'?"),
+        ("recall", {"minRelevnce": 1}, "'minRelevnce' is an unknown argument; did you mean 'min_relevance'?"),
+        (
+            "forget",
+            {"memory_id": "m", "reeson": "x"},
+            "'reeson' is an unknown argument; did you mean 'reason'?",
+        ),
+        (
+            "forget",
+            {"memory_id": "m", "mood": "good"},
+            "'mood' is an unknown argument; use reason, replacement_id, or leave it out",
+        ),
+        ("memory_status", {"mood": "good"}, "'mood' is an unknown argument; use no other, or leave it out"),
+    ],
+)
+async def test_a_misspelt_argument_is_refused_with_the_near_name(
+    store: Any, tool: str, given: dict[str, Any], message: str
+) -> None:
+    """Nothing is done with an argument left out of account: the model learns the name that it meant."""
+    async with connect_client(store) as client:
+        assert await call_error(client, tool, **given) == message
+
+
+@pytest.mark.parametrize("tool", SCHEMAS)
+def test_every_tool_refuses_what_it_does_not_know(tool: str) -> None:
+    """An argument with a name like no parameter's is an error for each of them, however long its name."""
+    with pytest.raises(Invalid, match="is an unknown argument") as caught:
+        coerce(SCHEMAS[tool], {"zzz" * 10_000: 1})
+    assert len(str(caught.value)) < 250
 
 
 async def test_a_model_that_slips_is_served_and_told(store: Any) -> None:
@@ -126,11 +167,9 @@ async def test_a_model_that_slips_is_served_and_told(store: Any) -> None:
             confidence="90%",
             tags="money, shop",
             agent_id="mallory",
-            mood="good",
         )
         assert answer["notices"] == [
-            "Not known here, and ignored: 'agent_id', 'mood'.",
-            "Whose memory this is was fixed when the server was started.",
+            "Ignored: 'agent_id'. Whose memory this is was fixed when the server was started."
         ]
         (kept,) = await store.list_entries(ADA)
         assert (kept.type, kept.confidence, kept.tags) == ("coding_standard", 0.9, ("money", "shop"))

@@ -46,6 +46,16 @@ async def test_what_lies_elsewhere_is_answered_like_what_nobody_has(store: Any, 
     assert kept.superseded_by is None
 
 
+async def test_an_empty_answer_is_plain(store: Any) -> None:
+    """A model whose memory is empty does not learn that others have any, nor whose it is."""
+    for scope in ELSEWHERE.values():
+        await keep(store, f"{scope.agent_id}-{scope.project_id}", "The safe opens with 1234.", scope)
+    async with connect_client(store, HOME, all_tools=True) as client:
+        for tool, arguments in (("recall", {"query": "safe"}), ("list", {})):
+            said = str(await call(client, tool, **arguments))
+            assert not any(word in said for word in ("eve", "bank", "work", "others"))
+
+
 @pytest.mark.parametrize("where", ELSEWHERE)
 async def test_what_lies_elsewhere_is_never_found(store: Any, where: str) -> None:
     """Neither by recall nor in lists, figures, reviews, queries, the index or the prompt."""

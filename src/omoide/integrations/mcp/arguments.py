@@ -1,18 +1,22 @@
 """Correct the arguments that a model sends to a tool.
 
 Models write numbers as text, names in another case, and lists with commas. A value with only one possible
-meaning is converted, a number beyond a limit is clamped, and an unknown argument is dropped; the last two
-with a notice for the model. Whatever is left is validated by the tool.
+meaning is converted, a number beyond a limit is clamped, and an argument that would name another scope is
+dropped; the last two with a notice for the model. Any other unknown argument is refused, and whatever is left
+is validated by the tool.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
+from omoide.core.entry import TYPE_WORDS
+from omoide.errors import Invalid
 from omoide.tools.context import ALL_TYPES, CONFIDENCE_LEVELS
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -55,7 +59,6 @@ _SEPARATORS = re.compile(r"[\s\-.]+")
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{0,30})?|[+-]?\.\d{1,30}")
 _MAX_JSON_LENGTH = 20_000  # longer text is never parsed as JSON
 _MAX_PRINTABLE = 10**300
-_MAX_LISTED_NAMES = 5
 _MAX_NAME_LENGTH = 40
 
 
@@ -65,10 +68,13 @@ def coerce(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dic
     Args:
         schema: JSON Schema of the tool's parameters.
         arguments: what the model sent.
+
+    Raises:
+        Invalid: An argument is unknown, as a misspelt one is.
     """
     properties: Mapping[str, Any] = schema["properties"]
-    values, unknown = _match_names(properties, arguments)
-    required, notices = schema.get("required", ()), _unknown_notices(unknown)
+    values, ignored = _match_names(properties, arguments)
+    required, notices = schema.get("required", ()), _scope_notices(ignored)
     corrected: dict[str, Any] = {}
     for name, value in values.items():
         if value is None and name not in required:
@@ -89,19 +95,34 @@ def to_snake_case(name: str) -> str:
 def _match_names(
     properties: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments by parameter name, and the names of unknown ones."""
+    """Return the arguments by parameter name, and the names of those that would select a scope."""
     values = {name: value for name, value in arguments.items() if name in properties}
-    unknown: list[str] = []
+    ignored: list[str] = []
     for name, value in arguments.items():
         if name in properties:
             continue
         snake = to_snake_case(name[:_MAX_NAME_LENGTH])
         parameter = snake if snake in properties else _alias(snake, properties, values)
-        if parameter is None or parameter in values:
-            unknown.append(name)
-        else:
+        if parameter is not None and parameter not in values:
             values[parameter] = value
-    return values, unknown
+        elif snake in SCOPE_PARAMETERS:
+            ignored.append(snake)
+        else:
+            raise _unknown_argument(name, snake, [name for name in properties if name not in values])
+    return values, ignored
+
+
+def _unknown_argument(name: str, snake: str, free: list[str]) -> Invalid:
+    """Return the error for an unknown argument.
+
+    Args:
+        name: name that the model sent.
+        snake: the same in snake case.
+        free: parameters that have no value yet.
+    """
+    near = get_close_matches(snake, free, 1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"use {', '.join(free) or 'no other'}, or leave it out"
+    return Invalid(repr(name[:_MAX_NAME_LENGTH]), "is an unknown argument", remedy)
 
 
 def _alias(name: str, properties: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
@@ -109,15 +130,11 @@ def _alias(name: str, properties: Mapping[str, Any], values: Mapping[str, Any]) 
     return next((parameter for parameter in free if name in ALIASES.get(parameter, ())), None)
 
 
-def _unknown_notices(names: list[str]) -> list[str]:
+def _scope_notices(names: list[str]) -> list[str]:
     if not names:
         return []
-    listed = ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_LISTED_NAMES])
-    more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
-    notices = [f"Not known here, and ignored: {listed}{more}."]
-    if any(to_snake_case(name[:_MAX_NAME_LENGTH]) in SCOPE_PARAMETERS for name in names):
-        notices.append("Whose memory this is was fixed when the server was started.")
-    return notices
+    listed = ", ".join(map(repr, names))
+    return [f"Ignored: {listed}. Whose memory this is was fixed when the server was started."]
 
 
 def _coerce_value(value: Any, schema: Mapping[str, Any]) -> Any:
@@ -148,7 +165,8 @@ def _enum_value(value: Any, choices: list[Any]) -> Any:
     name = to_snake_case(value[:_MAX_NAME_LENGTH].rpartition(":")[2])
     if name in _ANY_WORDS and ALL_TYPES in choices:
         return ALL_TYPES
-    return next((candidate for candidate in (name, name.removesuffix("s")) if candidate in choices), value)
+    candidates = (TYPE_WORDS.get(word, word) for word in (name, name.removesuffix("s")))
+    return next((candidate for candidate in candidates if candidate in choices), value)
 
 
 def _integer(value: Any) -> Any:

@@ -265,7 +265,7 @@ async def _identity(context: ServerContext, agent: str) -> dict[str, Any]:
 
 async def _space(context: ServerContext, agent: str, name: str) -> dict[str, Any]:
     if not _is_own_agent(context, agent):
-        raise agents.agent_not_found(agent)
+        raise agents.agent_not_found(agent, context.scope.namespace)
     spaces = await agents.get_spaces(context.store, agent, namespace=context.scope.namespace)
     if name not in spaces:
         raise NotFound("space", name, f"use one of {', '.join(spaces) or 'none'}")

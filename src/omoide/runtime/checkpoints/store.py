@@ -1,7 +1,7 @@
 """Store agents in the documents of a memory store.
 
-Each agent has two documents, its checkpoint and the journal of its thread. Both belong to the agent, so that
-they are erased with its memories.
+Each agent has two documents, its checkpoint and the journal of its thread. Both belong to the agent, and to
+the user if there is one, so that they are erased with their memories.
 """
 
 from __future__ import annotations
@@ -34,15 +34,23 @@ PAGE_SIZE = 100
 
 
 class DocumentCheckpointStore:
-    """Checkpoints in a store that has documents."""
+    """Checkpoints in a store that has documents.
 
-    def __init__(self, store: Any, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    Args:
+        store: The store.
+        namespace: The namespace of the documents.
+        user_id: The user whose agents these are; another user may have agents of the same ids. None for
+            agents that belong to no user.
+    """
+
+    def __init__(self, store: Any, *, namespace: str = DEFAULT_NAMESPACE, user_id: str | None = None) -> None:
         self._store: Any = require(store, SupportsDocuments, "store checkpoints")
-        self._namespace = Scope(namespace=namespace).namespace
+        self._owner = Scope(namespace=namespace, user_id=user_id)
+        self.namespace = self._owner.namespace
 
     async def load(self, id: str) -> StoredCheckpoint:
         """Return the checkpoint of an agent."""
-        document = await self._store.load(CHECKPOINT_KIND, id, self._scope(id))
+        document = await self._store.load(CHECKPOINT_KIND, self._name(id), self._scope(id))
         if document is None:
             return StoredCheckpoint()
         if document.body is None:
@@ -54,12 +62,12 @@ class DocumentCheckpointStore:
     async def save(self, id: str, checkpoint: Checkpoint | None, *, expected_rev: int) -> int:
         """Replace the checkpoint of a revision, also by None, and return its own revision."""
         body = None if checkpoint is None else codec.encode(checkpoint).decode()
-        document = self._document(CHECKPOINT_KIND, id, id, body)
+        document = self._document(CHECKPOINT_KIND, self._name(id), id, body)
         return int((await self._store.save(document, expected_rev=expected_rev)).rev)
 
     async def read_thread(self, id: str, thread_id: str) -> ThreadJournal:
         """Return the journal of an agent's thread."""
-        document = await self._store.load(THREAD_KIND, _journal_id(id, thread_id), self._scope(id))
+        document = await self._store.load(THREAD_KIND, self._journal_name(id, thread_id), self._scope(id))
         if document is None:
             return ThreadJournal()
         return ThreadJournal(parse_entries(id, document.log), document.rev)
@@ -69,7 +77,7 @@ class DocumentCheckpointStore:
     ) -> int:
         """Append to a journal of a revision, after the first `after` entries or all."""
         lines = [codec.encode(entry).decode() for entry in entries]
-        name, scope = _journal_id(id, thread_id), self._scope(id)
+        name, scope = self._journal_name(id, thread_id), self._scope(id)
         if after is None and expected_rev:
             try:
                 return int(
@@ -90,7 +98,7 @@ class DocumentCheckpointStore:
         deleted = False
         for kind in (CHECKPOINT_KIND, THREAD_KIND):
             async for document in iter_documents(self._store, kind, self._scope(id)):
-                if _belongs_to(document, id):
+                if self._belongs_to(document, id):
                     # Emptied under a new revision, so that a save that builds on the old one is a conflict.
                     await self._store.save(document.replace(body=None, log=()), expected_rev=document.rev)
                     deleted = True
@@ -98,18 +106,37 @@ class DocumentCheckpointStore:
 
     async def ids(self) -> list[str]:
         """Return the ids of the agents that can be loaded, in order."""
-        everything = Scope(namespace=self._namespace)
         return [
-            document.id
-            async for document in iter_documents(self._store, CHECKPOINT_KIND, everything)
-            if document.body is not None
+            document.agent_id or document.id
+            async for document in iter_documents(self._store, CHECKPOINT_KIND, self._owner)
+            # A scope without a user is open to all users, and agents without one are not.
+            if document.body is not None and document.user_id == self._owner.user_id
         ]
 
     def _document(self, kind: str, name: str, id: str, body: Any) -> Document:
-        return Document(kind=kind, id=name, namespace=self._namespace, agent_id=id, body=body)
+        owner = self._owner
+        return Document(
+            kind=kind, id=name, namespace=owner.namespace, user_id=owner.user_id, agent_id=id, body=body
+        )
 
     def _scope(self, id: str) -> Scope:
-        return Scope(namespace=self._namespace, agent_id=id)
+        return self._owner.replace(agent_id=id)
+
+    def _name(self, id: str) -> str:
+        """Return the id of the checkpoint of an agent: ids of documents are shared by all users."""
+        return id if self._owner.user_id is None else _join_names(id, self._owner.user_id)
+
+    def _journal_name(self, id: str, thread_id: str) -> str:
+        """Return the id of a journal: copies of an agent may share the id of their thread."""
+        user = self._owner.user_id
+        return _join_names(thread_id, id) if user is None else _join_names(thread_id, id, user)
+
+    def _belongs_to(self, document: Document, id: str) -> bool:
+        """Return whether a document is part of an agent: transcripts of its sessions are threads, too."""
+        if document.kind == CHECKPOINT_KIND:
+            return document.id == self._name(id) and document.body is not None
+        thread_id = document.body.get("thread") if isinstance(document.body, Mapping) else None
+        return isinstance(thread_id, str) and document.id == self._journal_name(id, thread_id)
 
 
 async def iter_documents(store: Any, kind: str, scope: Scope) -> AsyncIterator[Document]:
@@ -121,15 +148,7 @@ async def iter_documents(store: Any, kind: str, scope: Scope) -> AsyncIterator[D
         after = page[-1].id
 
 
-def _belongs_to(document: Document, id: str) -> bool:
-    """Return whether a document is part of an agent: transcripts of its sessions are threads, too."""
-    if document.kind == CHECKPOINT_KIND:
-        return document.id == id and document.body is not None
-    thread_id = document.body.get("thread") if isinstance(document.body, Mapping) else None
-    return isinstance(thread_id, str) and document.id == _journal_id(id, thread_id)
-
-
-def _journal_id(id: str, thread_id: str) -> str:
-    """Return the id of a journal: copies of an agent may share the id of their thread."""
-    name = f"{quote(thread_id, safe='')}@{quote(id, safe='')}"
+def _join_names(*names: str) -> str:
+    """Return names as one id, or their digest if that is too long."""
+    name = "@".join(quote(part, safe="") for part in names)
     return name if len(name) <= MAX_BYTES else sha256(name.encode()).hexdigest()

@@ -211,6 +211,8 @@ class PostgresSession:
         self.dialect = dialect
         self.owners: dict[tuple[str, str], int] = {}
         self._tables: object = None
+        self.version = 0
+        """The number of the last migration when the transaction began; 0 where it was not looked up."""
 
     def check_tables(self, tables: object) -> None:
         """Drop the owner cache if the tables were recreated since the last transaction."""
@@ -275,7 +277,8 @@ class PostgresConnections(ForkListener):
         self._size = size
         self._timeout = timeout
         self._prepare = prepare
-        self._tables_query = f"SELECT to_regclass('\"{schema}\".owners')::oid"
+        self._tables_query = f"SELECT to_regclass('\"{schema}\".owners')::oid, '0'"
+        self._schema_locks: tuple[AdvisoryLock, ...] = ()
         self.dialect = DIALECT
         self.reconnect_timeout = 0.0  # one that was never there is not waited for
         self.transaction_settings: tuple[str, ...] = ()
@@ -297,6 +300,17 @@ class PostgresConnections(ForkListener):
                 forks.detach_descriptor(connection.fileno())
         self._reset()
 
+    def watch_version(self) -> None:
+        """From now on keep the tables from being migrated during a write, and refuse those of a newer Omoide.
+
+        Before the tables exist there is no number to read, and who migrates them holds the lock alone.
+        """
+        self._tables_query = (
+            f"SELECT to_regclass('\"{self.schema}\".owners')::oid,"
+            f" (SELECT value FROM \"{self.schema}\".settings WHERE name = 'schema')"
+        )
+        self._schema_locks = (tables.MIGRATION_LOCK._replace(shared=True),)
+
     @contextmanager
     def read_transaction(self) -> Iterator[PostgresSession]:
         """Open a read transaction that sees one snapshot."""
@@ -315,7 +329,7 @@ class PostgresConnections(ForkListener):
             "BEGIN ISOLATION LEVEL READ COMMITTED",
             lock_timeout,
             *self.transaction_settings,
-            *lock_statements(self.schema, locks),
+            *lock_statements(self.schema, (*locks, *self._schema_locks)),
         ]
         with self._borrow("; ".join(begin), commits=False) as db:
             connection, committed, sent = db.connection, None, False
@@ -335,6 +349,7 @@ class PostgresConnections(ForkListener):
                     raise map_error(error, self.name, committing=True) from error
                 # It is stored; only those who wait were not notified at once.
             if committed is not None and committed.statusmessage != "COMMIT":
+                db.owners.clear()  # one of them has just been undone
                 raise StoreFailed(self.name, "undid what was to be kept", "try again; nothing was changed")
 
     def read_once(self, read: Callable[[PostgresSession], T]) -> T:
@@ -397,6 +412,7 @@ class PostgresConnections(ForkListener):
         db: PostgresSession | None = None
         try:
             db = self._begin_transaction(begin)
+            tables.check_version(db.version, self.name)
             yield db
             if begin is not None and commits:
                 db.connection.execute("COMMIT")
@@ -418,7 +434,9 @@ class PostgresConnections(ForkListener):
                     cursor = db.connection.execute(f"{begin}; {self._tables_query}")
                     while cursor.nextset():
                         pass
-                    db.check_tables(cursor.fetchone())
+                    found, version = cursor.fetchone() or (None, None)
+                    db.check_tables(found)
+                    db.version = int(version or 0)
                 return db
             except psycopg.Error as error:
                 if db is not None:

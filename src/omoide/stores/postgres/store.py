@@ -317,6 +317,7 @@ def _prepare(connections: PostgresConnections, settings: StoreSettings) -> str |
             tables.check_tables(db, schema, name)  # what failed is known from here on
             _check_advisory_locks(connections)
     connections.reconnect_timeout = RECONNECT_TIMEOUT
+    connections.watch_version()
     with connections.read_transaction() as db:
         connections.dialect = DIALECT._replace(distance_expression=_distance_expression(db, schema))
         (commit,) = db.execute("SELECT current_setting('synchronous_commit')").fetchone()

@@ -210,6 +210,10 @@ if last then
   if tonumber(before) > number then return {'late'} end
 end
 
+if job.store then
+  local schema = redis.call('HGET', KEYS[job.store], 'schema')
+  if schema and (tonumber(schema) or math.huge) > job.schema then return {'schema', schema} end
+end
 for _, namespace in ipairs(job.namespaces) do
   local holder = redis.call('GET', KEYS[namespace.lock])
   if holder and holder ~= job.writer then return {'wait'} end
@@ -309,6 +313,29 @@ UNLOCK_SCRIPT = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
+
+UNSEALED_FIELDS_SCRIPT = """
+local at, seal, count = tonumber(ARGV[1]), ARGV[2], 0
+local page = redis.call('HSCAN', KEYS[1], ARGV[3], 'COUNT', 1000)
+for i = 2, #page[2], 2 do
+  if string.sub(page[2][i], at, at) ~= seal then count = count + 1 end
+end
+return {page[1], count}
+"""
+"""Counts the values of one page of a hash that do not have a byte at a position."""
+
+UNSEALED_ITEMS_SCRIPT = """
+local count = 0
+for _, key in ipairs(KEYS) do
+  for start = 0, redis.call('LLEN', key) - 1, 1000 do
+    for _, item in ipairs(redis.call('LRANGE', key, start, start + 999)) do
+      if string.sub(item, 1, 1) ~= ARGV[1] then count = count + 1 end
+    end
+  end
+end
+return count
+"""
+"""Counts the items of lists that do not begin with a byte."""
 
 
 Command = Sequence[Any]
@@ -447,6 +474,20 @@ class RedisConnections:
     def delete_if_equal(self, key: bytes, value: bytes) -> None:
         """Delete a key, if it still has this value."""
         self._run_script(UNLOCK_SCRIPT, [key], [value])
+
+    def count_unsealed_fields(self, key: bytes, at: int, seal: bytes) -> int:
+        """Return the number of values of a hash that do not have a byte at a position, from 0."""
+        cursor, total = b"0", 0
+        while True:
+            args = [str(at + 1).encode(), seal, cursor]
+            cursor, count = self._run_script(UNSEALED_FIELDS_SCRIPT, [key], args)
+            total += int(count)
+            if cursor == b"0":
+                return total
+
+    def count_unsealed_items(self, keys: Sequence[bytes], seal: bytes) -> int:
+        """Return the number of items of lists that do not begin with a byte."""
+        return int(self._run_script(UNSEALED_ITEMS_SCRIPT, keys, [seal])) if keys else 0
 
     def execute(self, *command: Any) -> Any:
         """Run one command that may be repeated, and return its reply."""

@@ -24,6 +24,7 @@ import msgspec
 
 from omoide.core import codec
 from omoide.core.entry import Entry, Scope, WriteRequest
+from omoide.errors import WrongVersion
 from omoide.stores import semantics
 from omoide.stores.records import (
     DECODE_ERRORS,
@@ -120,6 +121,17 @@ class NamespaceKeys:
         return f"{_GLOB_CHARACTERS.sub(_ESCAPED, self._prefix)}*"
 
 
+SCHEMA_VERSION = 3
+"""2 added users and keys, 3 checksums. Older stores can be read; opened for writing they become one of 3."""
+
+
+def check_schema(stored: bytes | None, name: str) -> None:
+    """Raise `WrongVersion` for the number of a schema of a newer Omoide."""
+    if stored is not None and not (stored.isdigit() and 1 <= int(stored) <= SCHEMA_VERSION):
+        problem = f"has schema {decode_text(stored)}, and this Omoide knows schemas up to {SCHEMA_VERSION}"
+        raise WrongVersion(name, problem, "use the newer Omoide that made it; nothing was changed")
+
+
 def store_key(prefix: str, name: str) -> bytes:
     """Return a key of the store as a whole."""
     return f"{prefix}{{store}}:{name}".encode()
@@ -212,6 +224,11 @@ def embedder_name(model: str) -> str:
 
 
 STAMP_LENGTH = 16
+SEAL_POSITIONS = {"rows": 3 * STAMP_LENGTH, "past": 0, "docs": STAMP_LENGTH}
+"""Where the checksum begins in the values of a hash; in the items of `doclog` it is the beginning."""
+SEALED_SETTING = "sealed"
+"""Setting of a store in which every value that can have a checksum has one."""
+
 COMMIT_TICK = 0
 """Placeholder for the number of the commit; a number above it is that of a change in it."""
 
@@ -221,18 +238,18 @@ pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
 
-_SEAL = b"\xc1"
+SEAL = b"\xc1"
 """Begins a value with a checksum; neither MessagePack nor JSON begins with it, so older values differ."""
 
 
 def seal(name: bytes, value: bytes) -> bytes:
     """Put a checksum of a value, and of the field that it is stored under, before it."""
-    return _SEAL + crc32(value, crc32(name)).to_bytes(4, "big") + value
+    return SEAL + crc32(value, crc32(name)).to_bytes(4, "big") + value
 
 
 def is_sealed(raw: bytes) -> bool:
     """Return True if a value has a checksum."""
-    return raw[:1] == _SEAL
+    return raw[:1] == SEAL
 
 
 def unseal(name: bytes, raw: bytes) -> bytes:

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from omoide import ids
-from omoide.core.entry import Entry
+from omoide.core.entry import Entry, passages_of
 from omoide.embedders import Embedder
-from omoide.errors import Invalid, ReadOnly, StoreFailed, WrongVersion
-from omoide.retrieval.text import FEATURES_VERSION
+from omoide.errors import Invalid, ReadOnly, StoreFailed
+from omoide.retrieval.text import FEATURES_VERSION, has_parts
 from omoide.stores.records import (
     EraseReceipt,
     Finding,
@@ -39,6 +39,7 @@ from omoide.stores.reindex import (
     lost_claim,
 )
 from omoide.stores.semantics import StoreSettings
+from omoide.stores.state import StoredEntry
 
 _CHECK_BATCH = 200
 _MAX_PROBLEMS = 20
@@ -54,37 +55,25 @@ _FILES_UNKNOWN = "what the server keeps in its files, of which it tells nothing:
 # Opening
 
 
-def ensure_store(server: RedisConnections, key: bytes, schema: str, *, read_only: bool) -> str:
+def ensure_store(server: RedisConnections, key: bytes, *, read_only: bool) -> str:
     """Create the store unless it exists, check its schema, and return its generation.
 
     Values of an older schema stay as they are, because they can be read; only its number is raised, so that
     an older Omoide does not write beside what it cannot read.
     """
     if not read_only:
-        server.execute("HSETNX", key, "schema", schema)
-        _raise_schema(server, key, schema)
+        if server.execute("HSETNX", key, "schema", str(layout.SCHEMA_VERSION)):
+            server.execute("HSET", key, layout.SEALED_SETTING, "1")  # a new store has no older values
+        stored = server.execute("HGET", key, "schema")
+        layout.check_schema(stored, server.name)
+        if stored is not None and int(stored) < layout.SCHEMA_VERSION:
+            server.execute("HDEL", key, layout.SEALED_SETTING)
+            server.execute("HSET", key, "schema", str(layout.SCHEMA_VERSION))
         server.execute("HSETNX", key, "features", str(FEATURES_VERSION))
         server.execute("HSETNX", key, "life", ids.uuid7())
     stored, generation = server.execute("HMGET", key, "schema", "life")
-    if stored is not None and not _is_known(stored, schema):
-        raise WrongVersion(
-            server.name,
-            f"has schema {stored.decode()}, and this Omoide knows {schema}",
-            "install a newer one",
-        )
+    layout.check_schema(stored, server.name)
     return "" if generation is None else layout.decode_text(generation)
-
-
-def _raise_schema(server: RedisConnections, key: bytes, schema: str) -> None:
-    """Write the number of this schema over that of an older one."""
-    stored = server.execute("HGET", key, "schema")
-    if stored is not None and layout.decode_text(stored) != schema and _is_known(stored, schema):
-        server.execute("HSET", key, "schema", schema)
-
-
-def _is_known(stored: bytes, schema: str) -> bool:
-    """Return True if values of a stored schema can be read."""
-    return stored.isdigit() and 1 <= int(stored) <= int(schema)
 
 
 def check_server(server: RedisConnections, settings: StoreSettings) -> None:
@@ -211,10 +200,17 @@ class RedisReindex:
         state.load_index_data([*entries.values()])
         found: dict[str, tuple[Entry, bool]] = {}
         for id, stored in entries.items():
-            lacks = bool(self._model) and stored.index_data.vectors_of(self._model) is None
+            lacks = bool(self._model) and self._lacks_vectors(stored)
             if lacks or features_of(stored.entry).to_bytes() != stored.index_data.features:
                 found[id] = (stored.entry, lacks)
         return found
+
+    def _lacks_vectors(self, stored: StoredEntry) -> bool:
+        """Return True if an entry has no vectors of the embedder, or those of the whole, not of its parts."""
+        found = stored.index_data.vectors_of(self._model)
+        if found is None or found.given or has_parts(stored.index_data.features):
+            return found is None
+        return bool(passages_of(stored.entry))
 
     def _index(self, outdated: Mapping[str, tuple[Entry, bool]]) -> dict[str, IndexData]:
         embedded = iter(index_entries([entry for entry, lacks in outdated.values() if lacks], self._embedder))
@@ -254,7 +250,7 @@ class RedisReindex:
                 continue
             data = stored.index_data._replace(features=fresh[id].features)
             found = fresh[id].vectors_of(self._model)
-            if lacks and found is not None and data.vectors_of(self._model) is None:
+            if lacks and found is not None and self._lacks_vectors(stored):
                 data = data.with_vectors(found) if serves else data.with_prepared(found)
                 self._embedded += 1
             self._updated_terms += data.features != stored.index_data.features
@@ -390,12 +386,12 @@ def _pending_files(server: RedisConnections) -> tuple[str, ...]:
 # Server
 
 
-def findings(server: RedisConnections, schema: str) -> list[Finding]:
+def findings(server: RedisConnections) -> list[Finding]:
     """Report on the version, role, persistence and eviction policy of the server."""
     info = _server_info(server)
     version = info.get("redis_version", "unknown")
     found = [
-        Finding("version", "ok", f"schema {schema}, the newest known"),
+        Finding("version", "ok", f"schema {layout.SCHEMA_VERSION}, the newest known"),
         Finding("server", "ok", f"Redis {version}"),
     ]
     if info.get("role") in ("slave", "replica"):
@@ -434,6 +430,21 @@ def _eviction_finding(server: RedisConnections) -> Finding:
     return Finding(
         "memory", "problem", f"{problem}; CONFIG SET maxmemory-policy noeviction, and in redis.conf"
     )
+
+
+def count_unchecked(transactions: TransactionRunner, key: bytes, namespaces: Sequence[str]) -> int:
+    """Return the number of values of a store that an older version wrote without a checksum."""
+    server, count = transactions.server, 0
+    if server.execute("HEXISTS", key, layout.SEALED_SETTING):
+        return 0
+    for namespace in namespaces:
+        keys = transactions.keys(namespace)
+        for name, at in layout.SEAL_POSITIONS.items():
+            count += server.count_unsealed_fields(keys(name), at, layout.SEAL)
+        documents = layout.decode_ids(server.execute("HKEYS", keys("docs")))
+        for some in batches(sorted(documents)):
+            count += server.count_unsealed_items([keys("doclog", id) for id in some], layout.SEAL)
+    return count
 
 
 def sizes(server: RedisConnections, keys: NamespaceKeys) -> dict[str, Any]:

@@ -555,7 +555,8 @@ def repair(transactions: TransactionRunner, key: bytes, path: Path | None) -> Re
     """Repair all namespaces of a store, each in one transaction; damaged values go to the file at `path`."""
     server, aside = transactions.server, DamagedValues()
     results = [_repair_namespace(transactions, name, aside, key, path) for name in register(transactions)]
-    server.execute("HSET", key, "features", str(FEATURES_VERSION), "life", ids.uuid7())
+    settings = ["features", str(FEATURES_VERSION), "life", ids.uuid7(), layout.SEALED_SETTING, "1"]
+    server.execute("HSET", key, *settings)
     return RepairResult(
         entries=sum(result.entries for result in results),
         corrected=sum(result.corrected for result in results),

@@ -44,6 +44,7 @@ from omoide.stores.records import (
     Feed,
     Finding,
     Link,
+    Owner,
     Page,
     Query,
     ReindexResult,
@@ -70,9 +71,6 @@ T = TypeVar("T")
 
 OPTIONS: tuple[str, ...] = ("prefix", "cluster", "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname")
 """Options of a `redis://` URL beside the settings of all stores."""
-
-SCHEMA_VERSION = "3"
-"""2 added users and keys, 3 checksums. Older stores can be read; opened for writing they become one of 3."""
 
 _BOOLEANS = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 _PAGE_BATCH = 200
@@ -156,9 +154,8 @@ class RedisStore(StateStore, ForkListener):
 
     def _check_store(self) -> None:
         maintenance.check_server(self._server, self.settings)
-        maintenance.ensure_store(
-            self._server, self._store_key, SCHEMA_VERSION, read_only=self.settings.read_only
-        )
+        maintenance.ensure_store(self._server, self._store_key, read_only=self.settings.read_only)
+        self._transactions.find_shards()
         self._transactions.model = model_key(self.embedder)
         self._is_index_current = self._check_index()
         bound_to = stored_embedder(self._server, self._prefix, other_than=self._transactions.model)
@@ -194,8 +191,10 @@ class RedisStore(StateStore, ForkListener):
         else:
             super().record_access(ids, scope)
 
-    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, permanently."""
+    def erase(
+        self, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    ) -> EraseReceipt:
+        """Erase one entry or several, or everything in a scope, permanently."""
         receipt = super().erase(scope, id=id, reason=reason)
         aside = damage.file_notices(self.set_aside_files())
         receipt = receipt.replace(unreachable=(*receipt.unreachable, *aside))
@@ -267,8 +266,15 @@ class RedisStore(StateStore, ForkListener):
             return found if bound_to is None else found.replace(embedder=bound_to)
 
         stats = self._transactions.run_read(count)
-        stats = stats.replace(set_aside=len(self.set_aside_files()))
+        unchecked = maintenance.count_unchecked(self._transactions, self._store_key, self.known_namespaces())
+        stats = stats.replace(unchecked=unchecked, set_aside=len(self.set_aside_files()))
         return stats.replace(**maintenance.sizes(self._server, self._transactions.keys(scope.namespace)))
+
+    def owners(self, scope: Scope) -> list[Owner]:
+        """Return the users, agents and projects that have entries in a scope."""
+        check_arguments(scope=scope)
+        now = clock.now()
+        return self._transactions.run_read(lambda state: operations.owners(state, scope, now))
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that have an entry or a document, sorted."""
@@ -319,7 +325,7 @@ class RedisStore(StateStore, ForkListener):
         """Return what changed after a sequence number, in its current form."""
         check_arguments(namespace=namespace, after=after, limit=limit, used_since=used_since)
         # Read each time: a server that was emptied has another generation.
-        generation = maintenance.ensure_store(self._server, self._store_key, SCHEMA_VERSION, read_only=True)
+        generation = maintenance.ensure_store(self._server, self._store_key, read_only=True)
         snapshot = self._transactions.snapshot()
         return _read_feed(snapshot, namespace, after, limit, used_since, generation)
 
@@ -327,7 +333,7 @@ class RedisStore(StateStore, ForkListener):
 
     def findings(self) -> list[Finding]:
         """Report on the version, role, persistence and eviction policy of the server."""
-        return maintenance.findings(self._server, SCHEMA_VERSION)
+        return maintenance.findings(self._server)
 
     def check(self) -> list[str]:
         """Return the inconsistencies of the store; empty when it is sound."""

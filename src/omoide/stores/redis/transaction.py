@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from omoide.core.entry import Entry, WriteRequest
-from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly
+from omoide.core.entry import DEFAULT_NAMESPACE, Entry, WriteRequest
+from omoide.errors import Busy, Corrupted, Invalid, OmoideError, ReadOnly, StoreFailed
 from omoide.stores import records, semantics
 from omoide.stores.records import Document, IndexData, Lease, Link, Version
 from omoide.stores.redis import layout
@@ -511,6 +511,8 @@ class TransactionRunner:
         self._read_only = read_only
         self._keys_by_namespace: dict[str, NamespaceKeys] = {}
         self._registered: tuple[int, set[str]] = (-1, set())
+        self._is_sharded = server.cluster
+        """True if a script reads the keys of one namespace alone, and none of the store as a whole."""
 
     def keys(self, namespace: str) -> NamespaceKeys:
         """Return the keys of a namespace."""
@@ -520,6 +522,17 @@ class TransactionRunner:
                 self._keys_by_namespace.clear()
             keys = self._keys_by_namespace[namespace] = NamespaceKeys(self.prefix, namespace)
         return keys
+
+    def find_shards(self) -> None:
+        """Find out whether the server is one node of a cluster, also where it is not addressed as one."""
+        keys = (layout.store_key(self.prefix, "store"), self.keys(DEFAULT_NAMESPACE)("meta"))
+        try:
+            if not self.server.cluster:
+                self.server.read([["EXISTS", key] for key in keys])
+        except StoreFailed as error:
+            if type(error) is not StoreFailed:  # it is not that the keys lie in two slots
+                raise
+            self._is_sharded = True
 
     def snapshot(self) -> RedisSnapshot:
         """Return an empty snapshot, for reads that need no check."""
@@ -623,7 +636,11 @@ class TransactionRunner:
             "unlock": int(locked),
             "namespaces": jobs,
         }
+        if not check_only:
+            self._check_schema(job, key_index)
         reply, *values = self.server.commit(writer, [*numbers], job)
+        if reply == b"schema":
+            layout.check_schema(values[0], self.server.name)
         if reply == b"damaged":
             raise records.damaged(self.server.name, "counter", layout.decode_text(values[0]))
         if reply == b"broken":
@@ -637,6 +654,14 @@ class TransactionRunner:
             self._registered = (-1, set())
             self._register_namespaces(namespaces)
         return reply.decode()
+
+    def _check_schema(self, job: dict[str, Any], key_index: Callable[[bytes], int]) -> None:
+        """Have a commit refused where a newer Omoide has migrated the store meanwhile."""
+        key = layout.store_key(self.prefix, "store")
+        if self._is_sharded:
+            layout.check_schema(self.server.execute("HGET", key, "schema"), self.server.name)
+        else:
+            job.update(store=key_index(key), schema=layout.SCHEMA_VERSION)
 
     def _lock_namespaces(self, namespaces: Sequence[str], writer: CommitWriter) -> list[bytes]:
         """Lock namespaces and return the keys of the locks; none if any of them is taken."""

@@ -47,10 +47,10 @@ MAX_LARGE_SCOPE_ROWS = 4_000_000
 
 MAX_CACHE_SLOTS = 4_096
 
-PROPOSALS_PER_RETRIEVER = 150
+PROPOSALS_PER_RETRIEVER = 100
 """Entries that each retriever proposes."""
 
-PROPOSALS_PER_SPEAKER = 100
+PROPOSALS_PER_SPEAKER = 80
 """How many of these are entries of the speaker that a query names, if there are as many."""
 
 RARE_TERM_LIMIT = 512
@@ -267,7 +267,7 @@ def _from_large_index(request: CandidateRequest, index: LargeScopeIndex) -> Cand
     allowed = None if mask is None else np.isin(np.array(scope_cache.numbers), index.numbers[mask])
     # The pool numbers the speakers anew, so the query is parsed once more; its vector is kept.
     named = {index.speakers[speaker] for speaker in query.query.named_speakers}
-    speakers = [name if name in named else "" for name in scope_cache.speakers()]
+    speakers = [name if name in named else "" for name in scope_cache.speakers()] if named else ()
     return _build_candidates(request, scope_cache, allowed, speakers)
 
 

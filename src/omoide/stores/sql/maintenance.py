@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from omoide.core.entry import Entry, Scope
+from omoide.core.entry import Entry, Scope, passages_of
 from omoide.embedders import Embedder
 from omoide.errors import Corrupted, StoreFailed
-from omoide.retrieval.text import FEATURES_VERSION
+from omoide.retrieval.text import FEATURES_VERSION, has_parts
 from omoide.stores import records, semantics
-from omoide.stores.records import ReindexResult, Stats
+from omoide.stores.records import Owner, ReindexResult, Stats
 from omoide.stores.reindex import (
     LAST_BATCH,
     SPACE_FACTOR,
@@ -166,6 +166,19 @@ def namespaces(db: Database) -> list[str]:
     return [name for (name,) in cursor]
 
 
+def owners(db: Database, scope: Scope, now: int) -> list[Owner]:
+    """Count the entries of each user, agent and project in a scope."""
+    condition, parameters = rows.scope_condition(db, scope) or ("1=0", [])
+    cursor = db.execute(
+        "SELECT user_id, agent, project, count(*),"
+        " count(CASE WHEN live = 1 AND (expires IS NULL OR expires > ?) THEN 1 END)"
+        " FROM entries JOIN owners ON owners.no = entries.owner"
+        f" WHERE {condition} GROUP BY user_id, agent, project",
+        (now, *parameters),
+    )
+    return semantics.sorted_owners(scope.namespace, cursor.fetchall())
+
+
 def stats(db: Database, scope: Scope, now: int, size_bytes: int) -> Stats:
     """Compute the statistics of a scope."""
     condition, parameters = rows.scope_condition(db, scope) or ("1=0", [])
@@ -293,6 +306,7 @@ class SQLReindex:
                     (last, _BATCH),
                 ).fetchall()
                 without_vectors = self._without_vectors(db, [row[0] for row in batch])
+                without_vectors |= self._undivided(db, [(row[0], row[1], row[3]) for row in batch])
             if not batch:
                 return
             todo = self._index([(row[0], row[1], row[2]) for row in batch], without_vectors)
@@ -319,6 +333,21 @@ class SQLReindex:
                 key // SLOTS for (key,) in db.execute(f"SELECT key FROM vectors WHERE key IN ({marks})", some)
             )
         return {*numbers} - found
+
+    def _undivided(self, db: Database, batch: Sequence[tuple[int, bytes, bytes]]) -> set[int]:
+        """Return the entries of several parts whose vectors are of the whole, and were not supplied."""
+        if self._model is None:
+            return set()
+        found = {
+            no * SLOTS + self._model.slot: no
+            for no, body, features in batch
+            if not has_parts(bytes(features)) and passages_of(self._decode(no, body))
+        }
+        if not found:
+            return set()
+        marks = ",".join("?" * len(found))
+        cursor = db.execute(f"SELECT key FROM vectors WHERE given=0 AND key IN ({marks})", [*found])
+        return {found[key] for (key,) in cursor}
 
     def _index(
         self, entries: Sequence[tuple[int, bytes, str]], without_vectors: Collection[int]

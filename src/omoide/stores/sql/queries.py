@@ -399,7 +399,7 @@ def get(db: Database, id: str, scope: Scope, as_of: int | None) -> Entry:
             (tombstone for tombstone in tombstones_found if tombstone.at >= as_of), tombstones_found[-1]
         )
         raise Erased("entry", id, tombstone.at, tombstone.reason)
-    raise semantics.entry_not_found(id)
+    raise semantics.entry_not_found(id, scope)
 
 
 def _version_at(

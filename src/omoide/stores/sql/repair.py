@@ -262,8 +262,7 @@ def _delete_dangling(db: Database) -> int:
     db.executemany("DELETE FROM vectors WHERE key=?", wrong)
     db.execute(f"DELETE FROM vectors WHERE key / {SLOTS} NOT IN (SELECT no FROM entries)")
     db.execute("DELETE FROM tokens WHERE key NOT IN (SELECT key FROM vectors)")
-    db.execute("DELETE FROM owners WHERE no NOT IN (SELECT owner FROM entries)")
-    db.owners.clear()
+    # Agents without memories keep their numbers, which other handles of the store remember.
     end = "SELECT 1 FROM entries e WHERE e.namespace = links.namespace AND e.id = links."
     cursor = db.execute(f"DELETE FROM links WHERE NOT EXISTS ({end}source) OR NOT EXISTS ({end}target)")
     return cursor.rowcount

@@ -407,7 +407,7 @@ def locate(db: Database, id: str, scope: Scope) -> EntryKey:
     row = db.execute(f"{_LOCATE}e.namespace=? AND e.id=?", (scope.namespace, id)).fetchone()
     key = None if row is None else _entry_key(row)
     if key is None or not key.is_in(scope):
-        raise semantics.entry_not_found(id)
+        raise semantics.entry_not_found(id, scope)
     return key
 
 
@@ -463,7 +463,7 @@ def get(db: Database, id: str, scope: Scope) -> tuple[int, Entry]:
         locate(db, id, scope)  # in another scope it is not found, damaged or not
         raise
     if found is None or not scope.contains(found[1]):
-        raise semantics.entry_not_found(id)
+        raise semantics.entry_not_found(id, scope)
     return found
 
 
@@ -970,7 +970,7 @@ def _check_claimable(db: Database, kind: str, id: str, scope: Scope) -> None:
         _find_document(db, kind, id, scope) is None
         and _find_document(db, kind, id, Scope(namespace=scope.namespace)) is not None
     ):
-        raise NotFound(kind, id, "check the id and the scope")
+        raise NotFound(kind, id, f"check the id, and the scope that was searched: {scope.describe()}")
 
 
 def _find_document(db: Database, kind: str, id: str, scope: Scope) -> DocumentRow | None:

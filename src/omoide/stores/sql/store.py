@@ -32,6 +32,7 @@ from omoide.stores.records import (
     IndexData,
     Lease,
     Link,
+    Owner,
     Page,
     Query,
     ReindexResult,
@@ -326,6 +327,12 @@ class SQLStore(ForkListener):
             found = maintenance.stats(db, scope, clock.now(), self._size_bytes(db))
             return found.replace(set_aside=len(self._set_aside_files(db)))
 
+    def owners(self, scope: Scope) -> list[Owner]:
+        """Return the users, agents and projects that have entries in a scope."""
+        check_arguments(scope=scope)
+        with self._db.read_transaction() as db:
+            return maintenance.owners(db, scope, clock.now())
+
     # Access figures: buffered, so that reading does not wait for writing
 
     def record_access(self, ids: Iterable[str], scope: Scope) -> None:
@@ -360,11 +367,13 @@ class SQLStore(ForkListener):
 
     # Erasing and upkeep
 
-    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, permanently."""
-        check_arguments(scope=scope, optional_id=id, reason=reason)
+    def erase(
+        self, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    ) -> EraseReceipt:
+        """Erase one entry or several, or everything in a scope, permanently."""
+        check_arguments(scope=scope, erased=id, reason=reason)
         reason = self.settings.guard_reason(reason)
-        locks = [entries_lock(scope.namespace)] if id else [*namespace_locks(scope.namespace)]
+        locks = [*namespace_locks(scope.namespace)] if id is None else [entries_lock(scope.namespace)]
         with self._db.write_transaction(*locks) as db:
             receipt = writes.erase(db, scope, id=id, reason=reason, now=clock.now())
             aside = damage.file_notices(self._set_aside_files(db))

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from omoide.core.entry import Entry, Scope, WriteRequest, WriteResult
 from omoide.core.value import check_revision
 from omoide.errors import Corrupted, KeyReused
+from omoide.retrieval.text import split_features
 from omoide.stores import records, semantics
-from omoide.stores.records import Access, EraseReceipt, IndexData, Link, index_entry
+from omoide.stores.records import PINS_KIND, Access, EraseReceipt, IndexData, Link, index_entry
 from omoide.stores.sql import rows
 from omoide.stores.sql.database import SLOTS, Database
 from omoide.stores.sql.rows import EmbeddingModel
@@ -168,7 +169,7 @@ class WriteBatch:
         if request.supersedes is not None:
             self.flush_postings()
             self._propagated = True
-            owned = semantics.supersedable_scope(entry)
+            owned = semantics.owner_scope(entry)
             supersede(self._db, request.supersedes, owned, by=entry.id, now=self._now)
             self._seq = rows.last_seq(self._db)
         superseded = semantics.superseded_id(request, replaced)
@@ -287,17 +288,16 @@ def check_session(db: Database, entry: Entry, limit: int) -> None:
     """Raise `Invalid` if the session of an entry is over its limit."""
     if entry.session_id is None:
         return
-    owner = rows.owner_of(db, entry.namespace, entry.agent_id)
-    (count,) = db.execute(
-        "SELECT count(*) FROM entries WHERE owner=? AND session=? AND live=1", (owner, entry.session_id)
-    ).fetchone()
+    session = semantics.owner_scope(entry).replace(session_id=entry.session_id)
+    inside, parameters = rows.scope_condition(db, session) or ("1=0", [])
+    (count,) = db.execute(f"SELECT count(*) FROM entries WHERE {inside} AND live=1", parameters).fetchone()
     semantics.check_session(entry.session_id, count, limit)
 
 
 def check_sessions(db: Database, entries: Sequence[Entry], limit: int | None) -> None:
     """Raise `Invalid` if a session of these entries is over its limit."""
     if limit is not None:
-        for entry in {(entry.agent_id, entry.session_id): entry for entry in entries}.values():
+        for entry in {(entry.user_id, entry.agent_id, entry.session_id): entry for entry in entries}.values():
             check_session(db, entry, limit)
 
 
@@ -361,9 +361,12 @@ def decode_terms(blob: bytes) -> list[int]:
     """Return the indexed terms stored in a features column; of a damaged one, a term that is in no index."""
     if not isinstance(blob, bytes) or len(blob) < 8:
         return [_NO_TERM]
-    numbers = array("q")
-    numbers.frombytes(blob[: len(blob) // 8 * 8])
-    return numbers.tolist()[1:]
+    terms: list[int] = []
+    for part in split_features(blob[: len(blob) // 8 * 8]):
+        numbers = array("q")
+        numbers.frombytes(part)
+        terms += numbers.tolist()[1:]
+    return terms
 
 
 def supersede(
@@ -440,11 +443,13 @@ UNREACHABLE = (
 )
 
 
-def erase(db: Database, scope: Scope, *, id: str | None, reason: str | None, now: int) -> EraseReceipt:
-    """Erase an entry, or everything in a scope."""
+def erase(
+    db: Database, scope: Scope, *, id: str | Sequence[str] | None, reason: str | None, now: int
+) -> EraseReceipt:
+    """Erase one entry or several, or everything in a scope."""
     documents: list[tuple[str, str]] = []
     if id is not None:
-        numbers = [rows.locate(db, id, scope).no]
+        numbers = [rows.locate(db, one, scope).no for one in semantics.unique_ids(id)]
     else:
         numbers = _numbers(db, scope)
         documents = _erase_documents(db, scope)
@@ -501,7 +506,7 @@ def _remaining_copies(db: Database, scope: Scope, ids: Sequence[str]) -> list[st
                 notices.append(semantics.derived_entry_notice(other, id))
             else:
                 outside += 1
-    condition, parameters = "namespace=?", [scope.namespace]
+    condition, parameters = "namespace=? AND kind<>?", [scope.namespace, PINS_KIND]
     for column, value in (("user_id", scope.user_id), ("agent", scope.agent_id)):
         if value is not None:
             condition += f" AND ({column} IS NULL OR {column}=?)"
@@ -657,5 +662,6 @@ def import_links(db: Database, namespace: str, links: Sequence[Link], now: int) 
     for link in links:
         source = rows.find(db, namespace, link.source)
         if source is None or rows.find(db, namespace, link.target) is None:
-            raise semantics.entry_not_found(link.source if source is None else link.target)
+            end = link.source if source is None else link.target
+            raise semantics.entry_not_found(end, Scope(namespace=namespace))
         insert_link(db, link, namespace, source, now)

@@ -174,10 +174,17 @@ def check_application(db: sqlite3.Connection, name: str) -> None:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID and has_tables:
         raise StoreFailed(name, "is another program's database", "choose another path")
-    if application == APPLICATION_ID and schema_version(db) > VERSION:
+    if application == APPLICATION_ID:
+        check_version(db, name)
+
+
+def check_version(db: sqlite3.Connection, name: str) -> None:
+    """Raise `WrongVersion` for the schema of a newer Omoide."""
+    found = schema_version(db)
+    if found > VERSION:
         raise WrongVersion(
             name,
-            f"has schema {schema_version(db)}, and this Omoide knows schemas up to {VERSION}",
+            f"has schema {found}, and this Omoide knows schemas up to {VERSION}",
             "use the newer Omoide that made it; nothing was changed",
         )
 
@@ -211,7 +218,8 @@ def map_error(error: Exception, name: str) -> StoreFailed:
             name, f"has no room left ({error})", "free some space and try again; nothing was lost"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return ReadOnly(name, f"cannot be written to ({error})", "check the permissions of file and folder")
+        remedy = "check the permissions of file and folder, or open it with mode=ro to read it"
+        return ReadOnly(name, f"cannot be written to ({error})", remedy)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, UnicodeError):
         return Corrupted(name, f"is damaged ({error})", "run `omoide doctor --repair`, or restore a backup")
     if code == sqlite3.SQLITE_CANTOPEN:
@@ -247,6 +255,8 @@ class SQLiteConnection(sqlite3.Connection):
         self.owners: dict[tuple[str, str], int] = {}
         self.name = ""
         self.text_factory = _decode_text
+        self.file_state: FileState | None = None
+        """The state of the file that it relies on, if it takes no locks."""
 
     @property
     def dialect(self) -> Dialect:
@@ -274,6 +284,46 @@ class FileId(NamedTuple):
         except OSError:
             return None
         return cls(status.st_dev, status.st_ino)
+
+
+class FileState(NamedTuple):
+    """What differs once another process has opened a file to write, or has written it."""
+
+    inode: int
+    size: int
+    modified: int
+    has_log: bool
+
+    @classmethod
+    def of(cls, path: Path) -> FileState | None:
+        """Return the state of the file at a path, or None if there is none."""
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, _size(f"{path}-wal") > 0)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def may_write(path: Path) -> bool:
+    """Return True if this user may write a file, and the files that SQLite puts beside it."""
+    real = os.path.realpath(path)
+    return os.access(real, os.W_OK) and os.access(os.path.dirname(real), os.W_OK)
+
+
+def not_writable(name: str) -> ReadOnly:
+    """Return the error for a file that this user may only read."""
+    return ReadOnly(
+        name,
+        "may only be read by this user",
+        "get write permission for the file and its folder, or name another store",
+    )
 
 
 _refused: set[FileId] = set()
@@ -339,6 +389,10 @@ class SQLiteConnections(ForkListener):
 
     For the same reason nothing but SQLite opens the file once it exists: closing any descriptor of a file
     drops all POSIX locks that the process has on it.
+
+    A user who may not write the file, or its folder, shares the locks of those who have it open. Where nobody
+    has, SQLite could not make the files through which it locks: then the file is read without locks, and a
+    read during which it was changed fails with `Busy`.
     """
 
     def __init__(
@@ -389,7 +443,7 @@ class SQLiteConnections(ForkListener):
                     )
             return
         with self.write_transaction() as db:
-            version = migrate(db, self.name)
+            version = migrate(db, self.name, VERSION)
             rows.migrate_staleness(db, version)
             if version == 0:
                 db.execute("INSERT INTO settings VALUES ('features', ?)", (str(FEATURES_VERSION),))
@@ -411,17 +465,19 @@ class SQLiteConnections(ForkListener):
     @contextmanager
     def write_transaction(self, *locks: AdvisoryLock) -> Iterator[SQLiteConnection]:
         """Open a write transaction that commits when the block succeeds."""
-        if self.read_only:
-            self._check_open()
-            raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         with self._lend_writer() as db:
             try:
                 self._execute_with_retry(db, "BEGIN IMMEDIATE")
+                check_version(db, self.name)  # a newer Omoide may have migrated the file since it was opened
                 self._side_files = self._side_files or self._find_side_files()
                 yield db
                 self._check_inherited(db)
                 self._check_file()
                 self._execute_with_retry(db, "COMMIT")
+            except BaseException:
+                # One of them may just have been undone, by SQLite itself where a statement failed.
+                db.owners.clear()
+                raise
             finally:
                 self._end_write(db)
 
@@ -442,6 +498,10 @@ class SQLiteConnections(ForkListener):
     @contextmanager
     def _lend_writer(self) -> Iterator[SQLiteConnection]:
         self._check_open()
+        if self.read_only and not may_write(self.path):
+            raise not_writable(self.name)
+        if self.read_only:
+            raise ReadOnly(self.name, "was opened for reading only", "open it without mode=ro")
         gate, lock = self._gate, self._lock  # after a fork inside the block the child has others
         key = gate.enter()
         try:
@@ -545,15 +605,41 @@ class SQLiteConnections(ForkListener):
         key = gate.enter()
         try:
             with map_errors(self.name):
-                with self._idle_lock:
-                    db = self._idle.pop() if self._idle else None
-                db = db or self._connect(writer=False)
+                db = self._pop_idle() or self._connect(writer=False)
                 try:
-                    yield db
+                    with self._check_state(db):
+                        yield db
                 finally:
                     self._take_back(db)
         finally:
             gate.leave(key)
+
+    def _pop_idle(self) -> SQLiteConnection | None:
+        """Return an idle connection, but none that relies on a state that the file no longer has."""
+        with self._idle_lock:
+            while self._idle:
+                db = self._idle.pop()
+                if self._is_current(db):
+                    return db
+                self._open.discard(db)
+                db.close()
+        return None
+
+    def _is_current(self, db: SQLiteConnection) -> bool:
+        return db.file_state is None or db.file_state == FileState.of(self.path)
+
+    @contextmanager
+    def _check_state(self, db: SQLiteConnection) -> Iterator[None]:
+        """Raise `Busy` if the file changed while a connection without locks read it."""
+        cause: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            if self._is_current(db):
+                raise
+            cause = error
+        if not self._is_current(db):
+            raise Busy(self.name, "was changed while it was read", "try again") from cause
 
     def _take_back(self, db: SQLiteConnection) -> None:
         self._check_process()
@@ -573,7 +659,7 @@ class SQLiteConnections(ForkListener):
             raise Closed(self.name, "is closed", "open it again")
 
     def _connect(self, *, writer: bool) -> SQLiteConnection:
-        mode = "ro" if self.read_only else "rw"
+        mode, state = self._access_mode()
         deadline = time.monotonic() + self._timeout
         file = FileId.of(self.name)
         if file in _refused:
@@ -597,7 +683,7 @@ class SQLiteConnections(ForkListener):
                     raise
                 continue
             try:
-                db.name = self.name
+                db.name, db.file_state = self.name, state
                 self._configure(db, writer=writer)
                 self._open.add(db)
                 return db
@@ -609,13 +695,28 @@ class SQLiteConnections(ForkListener):
                 db.close()
                 raise
 
-    def _configure(self, db: sqlite3.Connection, *, writer: bool) -> None:
+    def _access_mode(self) -> tuple[str, FileState | None]:
+        """Return how SQLite opens the file, and the state that it may not leave if that is without locks."""
+        if not self.read_only:
+            return "rw", None
+        if may_write(self.path) or None not in self._find_side_files():
+            return "ro", None
+        if _size(f"{self.path}-wal") or _size(f"{self.path}-journal"):
+            raise ReadOnly(
+                self.name,
+                "has changes in its log, which this user may not bring into the file",
+                "have a user who may write it run `omoide doctor`, or get write permission for its folder",
+            )
+        return "ro&immutable=1", FileState.of(self.path)
+
+    def _configure(self, db: SQLiteConnection, *, writer: bool) -> None:
         check_application(db, self.name)  # before anything is changed
         if not self.read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
         db.execute("PRAGMA cache_size = -65536" if writer else "PRAGMA cache_size = -16384")
-        db.execute("PRAGMA mmap_size = 268435456")
+        if db.file_state is None:  # a file without locks may be truncated at any time
+            db.execute("PRAGMA mmap_size = 268435456")
         db.execute("PRAGMA temp_store = MEMORY")
         if writer:
             db.execute("PRAGMA secure_delete = ON")
@@ -631,7 +732,6 @@ def _leave_transaction(db: SQLiteConnection) -> bool:
     """Roll back an open transaction; return False if that failed and the connection was closed."""
     if not db.in_transaction:
         return True
-    db.owners.clear()  # one of them may just have been undone
     try:
         db.execute("ROLLBACK")
     except sqlite3.Error:

@@ -431,7 +431,13 @@ def _known_keys(db: SQLiteConnection, table: str, keys: str) -> set[Any]:
 
 
 def repair_file(path: Path) -> RepairResult | None:
-    """Repair a file whose pages are damaged; return None if they are not, so that only rows may be."""
+    """Repair a file whose pages are damaged; return None if they are not, so that only rows may be.
+
+    Raises:
+        ReadOnly: This user may not write it.
+    """
+    if not connection.may_write(path):
+        raise connection.not_writable(str(path))
     try:
         with closing(_connect(path)) as db:
             connection.check_application(db, str(path))

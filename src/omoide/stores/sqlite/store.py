@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
+import re
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -27,15 +30,24 @@ from omoide.stores.sql import rows
 from omoide.stores.sql.store import SQLStore
 from omoide.stores.sqlite import connection
 from omoide.stores.sqlite.connection import (
+    DAMAGE,
     FileId,
     SQLiteConnection,
     SQLiteConnections,
     create_private_file,
+    map_error,
     map_errors,
 )
 
+if sys.platform != "win32":
+    import fcntl
+
+_PART_SUFFIX = re.compile(r"\.[0-9a-f]{8}\.part\Z")
+_MAGIC = b"SQLite format 3\0"
+_log = logging.getLogger("omoide")
 _CHECKPOINT_TIMEOUT_MS = 300  # for readers; one that reads longer leaves something for scrub()
 _REWRITE_LIMIT = 64_000_000  # bytes of a file that an erasure rewrites itself, in under half a second
+_BACKUP_REMEDY = "name a file that backup() wrote"
 _PENDING_WAL = "the file and its write-ahead log, which another connection reads: call scrub() later"
 _PENDING_FILE = "unused space in the pages of the file, which is large: call scrub() to have it rewritten"
 
@@ -51,6 +63,47 @@ def size_bytes(db: sqlite3.Connection) -> int:
     return int(pages * size)
 
 
+def abandoned_copies(store: Path, target: Path | None = None) -> list[Path]:
+    """Return the unfinished copies that killed backups left: those of a target, or beside a store."""
+    folder, name = (store.parent, "*") if target is None else (target.parent, glob.escape(target.name))
+    own = FileId.of(str(store))  # a store may have such a name; it is neither opened here nor removed
+    found = [path for path in sorted(folder.glob(f"{name}.*.part")) if _PART_SUFFIX.search(path.name)]
+    return [path for path in found if path.is_file() and FileId.of(str(path)) != own and _is_abandoned(path)]
+
+
+def remove_copy(part: Path) -> None:
+    """Remove an unfinished copy, with what SQLite put beside it."""
+    part.with_name(f"{part.name}-journal").unlink(missing_ok=True)
+    part.unlink(missing_ok=True)
+
+
+def _is_abandoned(part: Path) -> bool:
+    try:
+        with _locked(part) as descriptor:
+            head = os.read(descriptor, len(_MAGIC))
+    except OSError:  # a living process has it, or another user
+        return False
+    return head == _MAGIC or not any(head)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Open a file, locked until the block ends or the process dies; raise `OSError` if another has it."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        if sys.platform != "win32":  # which does not remove a file that is open
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def allocated_bytes(path: Path) -> int:
+    """Return the room that a file takes on its disk; it may be less than its size."""
+    status = os.stat(path)
+    return status.st_size if sys.platform == "win32" else status.st_blocks * 512
+
+
 def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallback | None) -> None:
     """Copy the store to another file while it is in use."""
     if target.exists():
@@ -59,20 +112,23 @@ def backup(connections: SQLiteConnections, target: Path, progress: ProgressCallb
     try:
         with connections.read_transaction() as db, map_errors(str(target)):
             rows.last_seq(db)  # from now on one state is seen, whatever is written meanwhile
+            for left in abandoned_copies(connections.path, target):
+                remove_copy(left)
+                _log.warning("removed %s, which a killed backup left", left)
             create_private_file(part, target)
-            _copy(db, part, progress)
-        part.rename(target)
+            with _locked(part):
+                _copy(db, part, progress)
+                part.rename(target)
     except OSError as error:
         raise StoreFailed(
             str(target), f"cannot be written ({error.strerror})", "choose another path"
         ) from error
     finally:
-        if part.is_file():
-            part.unlink()
+        remove_copy(part)
 
 
 def _copy(db: sqlite3.Connection, target: Path, progress: ProgressCallback | None) -> None:
-    with closing(sqlite3.connect(target)) as copy:
+    with closing(sqlite3.connect(f"file:{quote(str(target))}?mode=rw", uri=True)) as copy:
         db.backup(copy, pages=2_000, progress=_backup_progress(progress))
         copy.execute("PRAGMA journal_mode = DELETE")
 
@@ -80,14 +136,21 @@ def _copy(db: sqlite3.Connection, target: Path, progress: ProgressCallback | Non
 def restore_backup(connections: SQLiteConnections, source: Path, progress: ProgressCallback | None) -> None:
     """Replace the content of the store by a backup, atomically."""
     if not source.is_file():
-        raise StoreFailed(str(source), "does not exist", "name a file that backup() wrote")
+        raise StoreFailed(str(source), "does not exist", _BACKUP_REMEDY)
     if FileId.of(str(source)) == FileId.of(connections.name):
-        raise StoreFailed(str(source), "is the store itself", "name a file that backup() wrote")
+        raise StoreFailed(str(source), "is the store itself", _BACKUP_REMEDY)
     # A temporary database has no name, so a process that is killed here leaves no copy behind.
     with closing(sqlite3.connect("", isolation_level=None, factory=SQLiteConnection)) as copy:
-        with map_errors(str(source)), closing(_open_read_only(source)) as backup_file:
-            _check_backup(backup_file, source)
-            backup_file.backup(copy, pages=2_000)
+        try:
+            with closing(_open_read_only(source)) as backup_file:
+                _check_backup(backup_file, source)
+                backup_file.backup(copy, pages=2_000)
+        except DAMAGE as error:
+            failed = map_error(error, str(source))
+            if isinstance(failed, Corrupted):  # the store itself is sound: there is nothing to repair
+                problem = f"is no backup, or a damaged one ({error})"
+                failed = Corrupted(str(source), problem, _BACKUP_REMEDY)
+            raise failed from error
         with map_errors(str(source)):
             copy.execute("BEGIN")
             rows.migrate_staleness(copy, connection.migrate(copy, str(source)))
@@ -106,7 +169,7 @@ def _check_backup(db: sqlite3.Connection, source: Path) -> None:
     errors = integrity_errors(db, limit=5)
     if errors or not connection.schema_version(db):
         problem = "; ".join(errors) or "it is empty"
-        raise Corrupted(str(source), f"is no sound backup ({problem})", "use another")
+        raise Corrupted(str(source), f"is no backup, or a damaged one ({problem})", _BACKUP_REMEDY)
 
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
@@ -187,14 +250,32 @@ class SQLiteStore(SQLStore):
         """Replace the content of the store by a backup."""
         restore_backup(self._db, Path(source), progress)
 
-    def erase(self, scope: Scope, *, id: str | None = None, reason: str | None = None) -> EraseReceipt:
-        """Erase an entry, or everything in a scope, permanently."""
+    def erase(
+        self, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    ) -> EraseReceipt:
+        """Erase one entry or several, or everything in a scope, permanently."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.exists() and log.stat().st_size > self._free_disk_bytes():
+            with suppress(DiskFull):  # first, as the erasure would take the room that emptying the log needs
+                self._empty_log()
         try:
             return super().erase(scope, id=id, reason=reason)
-        except DiskFull:  # the log may take the room that the erasure needs for a moment
+        except DiskFull:
+            self._empty_log()
+            return super().erase(scope, id=id, reason=reason)
+
+    def _empty_log(self) -> None:
+        """Bring the log into the file, which makes room; `DiskFull` says how much that takes."""
+        try:
             with self._db.exclusive_writer() as db:
                 truncate_wal(db)
-            return super().erase(scope, id=id, reason=reason)
+        except DiskFull as error:
+            missing = self._db.read_once(size_bytes) - allocated_bytes(self.path) - self._free_disk_bytes()
+            if missing <= 0:  # it is not the disk that allows no more
+                raise
+            problem = f"has no room left: its log takes {missing} bytes more to be brought into the file"
+            remedy = "free so much, or move the file with its -wal to a larger disk, and try again"
+            raise DiskFull(self._db.name, problem, f"{remedy}; nothing was lost") from error
 
     def _scrub_files(self, receipt: EraseReceipt, *, thorough: bool) -> EraseReceipt:
         try:
@@ -223,7 +304,10 @@ class SQLiteStore(SQLStore):
     def _free_bytes(self, db: Any) -> int:
         (unused,) = db.execute("PRAGMA freelist_count").fetchone()
         (page,) = db.execute("PRAGMA page_size").fetchone()
-        return shutil.disk_usage(self.path.parent).free + int(unused) * int(page)
+        return self._free_disk_bytes() + int(unused) * int(page)
+
+    def _free_disk_bytes(self) -> int:
+        return shutil.disk_usage(self.path.parent).free
 
 
 def set_aside_path(path: Path) -> Path:
@@ -248,8 +332,6 @@ _NETWORK_FILE_SYSTEMS = (
     "ncpfs",
 )
 _MAX_NAME_BYTES = 200  # of a file's name; SQLite puts others beside it
-
-_log = logging.getLogger("omoide")
 
 
 def open_at(address: StoreURL, embedder: Any, settings: StoreSettings) -> AsyncStore:

@@ -27,6 +27,7 @@ class FullStore(
     protocols.Store,
     protocols.SupportsGet,
     protocols.SupportsQuery,
+    protocols.SupportsOwners,
     protocols.SupportsLinks,
     protocols.SupportsSupersede,
     protocols.SupportsAccess,

@@ -302,6 +302,26 @@ class LifecycleSuite(StoreFixtures):
         with pytest.raises(NotFound):
             await full.erase(ADA, id="a")
 
+    async def test_several_entries_are_erased_at_once(self, store: Store) -> None:
+        """One receipt names them all; nothing goes if one of them is not found."""
+        full = self.require(store, SupportsErase)
+        for id in ("a", "b", "c"):
+            await write_entry(full, id=id, content=f"Memory {id}.")
+        with pytest.raises(NotFound):
+            await full.erase(ADA, id=["a", "nobody's", "b"])
+        assert await list_ids(full) == ["a", "b", "c"]
+        receipt = await full.erase(ADA, id=["c", "a", "c"], reason="asked to")
+        assert (receipt.ids, receipt.versions, receipt.reason) == (("c", "a"), 2, "asked to")
+        assert await list_ids(full) == ["b"]
+
+    async def test_no_ids_are_not_the_whole_scope(self, store: Store) -> None:
+        """An empty list is refused, as None means everything."""
+        full = self.require(store, SupportsErase)
+        await write_entry(full, id="a")
+        with pytest.raises(Invalid, match="id is an empty list"):
+            await full.erase(ADA, id=[])
+        assert await list_ids(full) == ["a"]
+
     async def test_a_scope_can_be_erased_as_a_whole(self, store: Store) -> None:
         """A session, agent or namespace is erased, all else stays; an empty scope is no error."""
         full = self.require(store, SupportsErase)

@@ -17,10 +17,11 @@ from omoide.stores.protocols import (
     SupportsErase,
     SupportsGet,
     SupportsLinks,
+    SupportsOwners,
     SupportsQuery,
     SupportsSupersede,
 )
-from omoide.stores.records import Access, Document, Link, Query
+from omoide.stores.records import Access, Document, Link, Owner, Query
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
@@ -370,6 +371,29 @@ class ReadSuite(StoreFixtures):
         await write_entry(full, id="b", type="fact")
         await write_entry(full, id="c")
         assert (await full.stats(ADA)).by_type == {"fact": 2, "memory_item": 1}
+
+    async def test_who_has_entries_is_told(self, store: Store) -> None:
+        """Users, agents and projects of the scope, with all and live entries; others do not count."""
+        full = self.require(store, SupportsOwners, SupportsSupersede, SupportsErase)
+        assert await full.owners(Scope()) == []
+        with clock.override(FrozenClock(1_000)):
+            await write_entry(full, id="a")
+            await write_entry(full, id="b", session_id="s")
+            await write_entry(full, id="c", expires_at=500)
+            await write_entry(full, id="d", project_id="shop", user_id="u")
+            await write_entry(full, id="e", agent_id="bob", user_id="u")
+            await write_entry(full, id="f", namespace="elsewhere")
+            await write_entry(full, id="g", agent_id="gone")
+            await full.supersede("b", ADA)
+            await full.erase(Scope(agent_id="gone"))
+            mine = Owner(namespace="default", agent_id="ada", entries=3, live=1)
+            shop = mine.replace(user_id="u", project_id="shop", entries=1)
+            bobs = mine.replace(user_id="u", agent_id="bob", entries=1)
+            assert await full.owners(Scope()) == [mine, shop, bobs]
+            assert await full.owners(ADA) == [mine, shop]
+            assert await full.owners(Scope(user_id="u")) == [shop, bobs]
+            assert await full.owners(Scope(session_id="s")) == [mine.replace(entries=1, live=0)]
+            assert await full.owners(Scope(agent_id="nobody")) == []
 
     async def test_all_namespaces_can_be_gone_through(self, store: Store) -> None:
         """Those with an entry or a document, in order, with the kinds of their documents; no others."""

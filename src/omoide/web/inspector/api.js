@@ -86,7 +86,10 @@ async function told(answer) {
 // Stored agents belong to no user, session or project, and their routes refuse these.
 const ofAgents = { user: "", session: "", project: "" };
 const agentPaths = ["agents", "identity", "spaces", "who-can"];
-const query = (path, more) => scope.query(agentPaths.includes(path) ? { ...more, ...ofAgents } : more);
+const query = (path, more) => {
+    if (path === "namespaces") return scope.query({ ...ofAgents, agent: "" });
+    return scope.query(agentPaths.includes(path) ? { ...more, ...ofAgents } : more);
+};
 
 export const get = async (path, more = {}) =>
     told(await request(`../v1/${path}?${query(path, more)}`, { credentials: "omit", headers: shown() }));

@@ -80,20 +80,28 @@ function help() {
 }
 
 async function suggest() {
-    const [found, resting] = await Promise.all([
-        get("sessions", { agent: "", session: "", project: "" }),
-        get("agents"),
+    const all = { user: "", agent: "", session: "", project: "" };
+    const [found, resting, { owners }, { namespaces }] = await Promise.all([
+        get("sessions", all),
+        get("agents", all),
+        get("owners", all),
+        get("namespaces"),
     ]);
-    document
-        .getElementById("sessions")
-        .replaceChildren(...found.sessions.map((one) => el("option", { value: one.session_id })));
-    const names = new Set([
+    const offer = (list, names) =>
+        document
+            .getElementById(list)
+            .replaceChildren(
+                ...[...new Set(names)].filter(Boolean).map((name) => el("option", { value: name })),
+            );
+    offer("namespaces", namespaces);
+    offer("users", owners.map((one) => one.user_id));
+    offer("agents", [
+        ...owners.map((one) => one.agent_id),
         ...found.sessions.map((one) => one.agent_id),
         ...resting.agents.map((one) => one.id),
     ]);
-    document
-        .getElementById("agents")
-        .replaceChildren(...[...names].map((name) => el("option", { value: name })));
+    offer("sessions", found.sessions.map((one) => one.session_id));
+    offer("projects", owners.map((one) => one.project_id));
 }
 
 async function begin() {

@@ -83,7 +83,7 @@ export async function show(main, given) {
                     ? found.weak
                         ? "Nothing matches well; this is the closest there is."
                         : `${found.hits.length} found, best first.`
-                    : "Nothing found.") + withheld,
+                    : ["Nothing found.", ...found.notices].join(" ")) + withheld,
             );
             list.replaceChildren(...found.hits.map((hit) => card(hit.entry, hit, again)));
             more.hidden = true;
@@ -99,7 +99,9 @@ export async function show(main, given) {
             include_superseded: said.gone === "on",
         });
         list.append(...page.entries.map((entry) => card(entry, null, again)));
-        told.replaceChildren(list.children.length ? "Newest first." : "No memories in this scope.");
+        told.replaceChildren(
+            list.children.length ? "Newest first." : ["No memories in this scope.", ...page.notices].join(" "),
+        );
         more.hidden = !page.cursor;
         more.onclick = () => find(page.cursor).catch(failed);
     }
