@@ -19,13 +19,14 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import import_module
 from importlib.resources import files
 from itertools import chain
 from math import ceil, log1p
+from operator import itemgetter
 from sys import byteorder
 from types import MappingProxyType
 from typing import NamedTuple
@@ -499,9 +500,17 @@ class Features(NamedTuple):
         return numbers.tobytes()
 
 
+_flags_byte = itemgetter(5)
+
+
 def has_parts(blob: bytes) -> bool:
     """Return True if the blob of features holds those of parts."""
-    return bool(blob[5] & HAS_PARTS >> 8)
+    return bool(_flags_byte(blob) & HAS_PARTS >> 8)
+
+
+def indexes_with_parts(blobs: Iterable[bytes]) -> list[int]:
+    """Return the indexes of the blobs of features that hold those of parts."""
+    return [at for at, flags in enumerate(map(_flags_byte, blobs)) if flags & HAS_PARTS >> 8]
 
 
 def split_features(blob: bytes) -> list[bytes]:
