@@ -42,6 +42,7 @@ from omoide.core.frozen import (
     value_type,
     wrap_map_lazy,
 )
+from omoide.core.maps import set_item
 from omoide.core.value import (
     Count,
     Id,
@@ -486,12 +487,12 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         new = shallow_copy(self)
         set_field(new, "rev", self.rev + 1)
         set_field(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
-        set_field(new, "spaces", wrap_map_lazy(self.spaces._map.set(name, space)))
+        set_field(new, "spaces", wrap_map_lazy(set_item(self.spaces._map, name, space)))
         return new
 
     def _with_space(self, name: str, space: Space, options: ChangeOptions) -> Self:
         new = self._next_revision(options.get("now"))
-        set_field(new, "spaces", wrap_map_lazy(self.spaces._map.set(name, space)))
+        set_field(new, "spaces", wrap_map_lazy(set_item(self.spaces._map, name, space)))
         return new
 
     def _item_not_found(self, name: str, item_id: str, strict: bool) -> Self:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map, map_of, value_type, wrap_map_lazy
 from omoide.core.identity import Identity
+from omoide.core.maps import set_item
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal
 from omoide.core.thread import Thread
@@ -92,7 +93,7 @@ class Slot(Generic[T]):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
         state = _state_of(agent)
         new = shallow_copy(agent)
-        set_field(new, "state", wrap_map_lazy(state._map.set(self.key, value)))
+        set_field(new, "state", wrap_map_lazy(set_item(state._map, self.key, value)))
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
@@ -288,7 +289,7 @@ def merge_result(state: State, result: object) -> State:
         return state
     slot = slot_of(result)
     if slot is not None:
-        return wrap_map_lazy(state._map.set(slot.key, result))
+        return wrap_map_lazy(set_item(state._map, slot.key, result))
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",
@@ -309,7 +310,7 @@ def merge_state(state: State, changes: FrozenMap[str, Any]) -> State:
         if type(old) is FrozenMap and type(value) is FrozenMap:
             value = deep_merge(old, value)
         # Not `state.set`: it would compute the depth of the whole state on every merge.
-        state = wrap_map_lazy(state._map.set(key, value))
+        state = wrap_map_lazy(set_item(state._map, key, value))
     return state
 
 
