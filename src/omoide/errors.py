@@ -506,10 +506,9 @@ class Erased(NotFound):
 class Conflict(OmoideError):
     """The thing was changed since it was read."""
 
-    def __init__(self, thing: str, expected: int, actual: int) -> None:
-        super().__init__(
-            f"{thing} is at revision {actual}, not {expected}; read it again and repeat the change"
-        )
+    def __init__(self, thing: str, expected: int, actual: int, problem: str | None = None) -> None:
+        problem = problem or f"is at revision {actual}, not {expected}"
+        super().__init__(f"{thing} {problem}; read it again and repeat the change")
         self.thing = thing
         self.expected = expected
         self.actual = actual

@@ -44,6 +44,7 @@ from omoide.core.frozen import (
 )
 from omoide.core.maps import set_item
 from omoide.core.value import (
+    CHANGED_MEANWHILE,
     Count,
     Id,
     RevisionedValue,
@@ -51,10 +52,12 @@ from omoide.core.value import (
     check_fields,
     check_function,
     check_revision,
+    merge_changes,
+    merge_maps,
     set_field,
     shallow_copy,
 )
-from omoide.errors import Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
+from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
 
 
 class SpaceFields(TypedDict, total=False):
@@ -451,6 +454,36 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         return self._with_data("tasks", old, reorder_tasks(self.tasks(), order), options)
 
     # Changes
+
+    def merge(self, base: Memory | None, other: Memory) -> Self:
+        """Return the memory with the changes that were made to an older version of it at the same time.
+
+        Spaces are independent of each other: each is taken from the side that changed it.
+
+        Args:
+            base: the memory that both began with; None if there was none.
+            other: what became of it there.
+
+        Raises:
+            Conflict: if both changed the same space, or the metadata; it names which.
+        """
+        spaces, metadata, rev = _DEFAULT_SPACES, EMPTY_MAP, 0
+        if base is not None:
+            if other.id != base.id:
+                raise Conflict(f"memory {self.id!r}", base.rev, self.rev, CHANGED_MEANWHILE)
+            spaces, metadata, rev = base.spaces, base.metadata, base.rev
+        merged_metadata = merge_changes(
+            metadata,
+            self.metadata,
+            other.metadata,
+            lambda: Conflict("metadata", rev, self.rev, CHANGED_MEANWHILE),
+        )
+        new = self._next_revision(max(self.updated_at, other.updated_at), max(other.rev - rev, 0))
+        set_field(
+            new, "spaces", merge_maps(spaces, self.spaces, other.spaces, lambda name: f"space {name!r}")
+        )
+        set_field(new, "metadata", merged_metadata)
+        return new
 
     def _check_rev(self, expected_rev: int | None) -> None:
         check_revision(f"memory {self.id!r}", expected_rev, self.rev)

@@ -23,8 +23,16 @@ from omoide.core.maps import set_item
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal
 from omoide.core.thread import Thread
-from omoide.core.value import Id, Value, check_function, set_field, shallow_copy
-from omoide.errors import Invalid, InvalidState, WrongType
+from omoide.core.value import (
+    CHANGED_MEANWHILE,
+    Id,
+    Value,
+    check_function,
+    merge_changes,
+    set_field,
+    shallow_copy,
+)
+from omoide.errors import Conflict, Invalid, InvalidState, WrongType
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -112,6 +120,25 @@ class Slot(Generic[T]):
     def has(self, agent: Agent) -> bool:
         """Return True if there is a value."""
         return self.get(agent) is not None
+
+    def merge(self, base: T | None, own: Any, other: Any) -> Any:
+        """Return what becomes of a value that was changed here and, at the same time, elsewhere.
+
+        Raises:
+            Conflict: if both changed the same part of it.
+        """
+        if other is base:
+            return own
+        if own is base or not isinstance(other, self.kind):  # of another kind: refused with the whole state
+            return other
+        if isinstance(own, self.kind) and hasattr(own, "merge"):
+            try:
+                return own.merge(base, other)
+            except Conflict as error:
+                thing = f"{error.thing} of {self.key}"
+                raise Conflict(thing, error.expected, error.actual, CHANGED_MEANWHILE) from None
+        rev = getattr(base, "rev", 0)
+        return merge_changes(base, own, other, lambda: Conflict(self.key, rev, rev, CHANGED_MEANWHILE))
 
 
 def _state_of(agent: Stateful) -> FrozenMap[str, Any]:

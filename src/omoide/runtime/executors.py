@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 from omoide.core import action as directives
 from omoide.core.action import Action, Directive
 from omoide.core.agent import Agent
-from omoide.core.definition import apply_result, error_directive
+from omoide.core.definition import apply_late_result, error_directive
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
-from omoide.core.state import PARENT, SLOTS, Context, Parent, slot_of
-from omoide.errors import Conflict, IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
+from omoide.core.state import PARENT, Context, Parent
+from omoide.errors import IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
 from omoide.runtime.scheduler import next_after
 from omoide.runtime.tasks import BlockingWork, Work, await_guarded
 from omoide.turns.tools import call_action
@@ -181,7 +181,7 @@ async def _run_instruction(
     elif error is not None:
         server.report_failure(error, "run", (signal, False), instruction.action)
     else:
-        server.enqueue_change(partial(_merge_result, before, result))
+        server.enqueue_change(lambda agent: apply_late_result(before, agent, result))
 
 
 def _call_result_action(
@@ -191,21 +191,6 @@ def _call_result_action(
     # An action declares which parts of the report it takes.
     accepted = {field: value for field, value in params.items() if field in action.schema.fields}
     return agent.cmd((action, accepted), signal=signal)
-
-
-def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:
-    """Merge a result into an agent; raise `Conflict` for a slot that has changed since the action began."""
-    value = result[0] if isinstance(result, tuple) and result else result
-    slot = slot_of(value)
-    keys = [slot.key] if slot is not None else []
-    if isinstance(value, Mapping):
-        keys = [key for key in SLOTS if key in value]
-    for key in keys:
-        old, new = SLOTS[key].get(before), SLOTS[key].get(agent)
-        # A slot is replaced as a whole, so the changes of another action would be lost.
-        if old is not new:
-            raise Conflict(f"{key} of agent {agent.id!r}", getattr(old, "rev", 0), getattr(new, "rev", 0))
-    return apply_result(agent, result)
 
 
 def _result_value(result: Any) -> Any:
