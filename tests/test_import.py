@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-CORE_DEPENDENCIES = {"Stemmer", "immutables", "msgspec"}
+CORE_DEPENDENCIES = {"Stemmer", "msgspec"}
 TAKEN_BY_THEM = {"typing_extensions", "cython_runtime"}  # the first where it is installed
 
 PROGRAM = """

@@ -67,6 +67,7 @@ OmoideError
 ├── SessionBusy                           the session is running elsewhere
 ├── TurnPending                           the session has an unfinished turn
 ├── Unrouted                              a signal that an agent has no route for
+├── ActionFailed                          an action that a signal led to failed
 ├── Dropped                               a signal that will not be handled
 │   └── MailboxFull                       the mailbox of an agent is full
 ├── TimedOut                              an operation exceeded its timeout
@@ -506,10 +507,9 @@ class Erased(NotFound):
 class Conflict(OmoideError):
     """The thing was changed since it was read."""
 
-    def __init__(self, thing: str, expected: int, actual: int) -> None:
-        super().__init__(
-            f"{thing} is at revision {actual}, not {expected}; read it again and repeat the change"
-        )
+    def __init__(self, thing: str, expected: int, actual: int, problem: str | None = None) -> None:
+        problem = problem or f"is at revision {actual}, not {expected}"
+        super().__init__(f"{thing} {problem}; read it again and repeat the change")
         self.thing = thing
         self.expected = expected
         self.actual = actual
@@ -737,6 +737,19 @@ class Unrouted(OmoideError):
         super().__init__(f"agent {id!r}: {problem}")
         self.agent_id = id
         self.type = type
+
+
+class ActionFailed(OmoideError):
+    """An action that a signal led to failed; `error` is the `Error` directive about it."""
+
+    def __init__(self, id: str, type: str, error: Any) -> None:
+        # Many messages name the action already.
+        known = error.action is None or repr(error.action) in error.message
+        action = "" if known else f" in action {error.action!r}"
+        super().__init__(f"signal {type!r} to agent {id!r} failed{action}: {error.message}")
+        self.agent_id = id
+        self.type = type
+        self.error = error
 
 
 class Dropped(OmoideError):

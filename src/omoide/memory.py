@@ -22,6 +22,7 @@ from omoide.core.frozen import (
     is_storable_scalar,
     wrap_map_lazy,
 )
+from omoide.core.maps import set_item
 from omoide.core.memory import ChangeOptions, Memory, Space, Task, Tasks, reserved_spaces
 from omoide.core.state import MEMORY, copy_method_metadata
 from omoide.core.value import set_field, shallow_copy
@@ -62,7 +63,7 @@ def _with_memory(agent: Agent, memory: Memory) -> Agent:
     """Return the agent with a memory, like `put` without its checks."""
     # Safe: `get_or_new` checked the agent, and methods of Memory return a Memory.
     new = shallow_copy(agent)
-    set_field(new, "state", wrap_map_lazy(agent.state._map.set(_KEY, memory)))
+    set_field(new, "state", wrap_map_lazy(set_item(agent.state._map, _KEY, memory)))
     return new
 
 
@@ -114,19 +115,19 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     # A scalar adds no level, so the depth of the data stays. The spaces and the state get no depth: it is
     # computed when one of them is stored inside other data, which is rare.
     data: FrozenMap[str, Any] = allocate(FrozenMap)
-    data._map = before.set(key, value)
+    data._map = set_item(before, key, value)
     data._depth = depth
     new_space = shallow_copy(old)
     set_field(new_space, "data", data)
     set_field(new_space, "rev", old.rev + 1)
     spaces: FrozenMap[str, Space] = allocate(FrozenMap)
-    spaces._map = memory.spaces._map.set(space, new_space)
+    spaces._map = set_item(memory.spaces._map, space, new_space)
     new_memory = shallow_copy(memory)
     set_field(new_memory, "spaces", spaces)
     set_field(new_memory, "rev", memory.rev + 1)
     set_field(new_memory, "updated_at", system_ns() // 1_000_000 if get_override() is None else clock.now())
     state: FrozenMap[str, Any] = allocate(FrozenMap)
-    state._map = agent.state._map.set(_KEY, new_memory)
+    state._map = set_item(agent.state._map, _KEY, new_memory)
     result = shallow_copy(agent)
     set_field(result, "state", state)
     return result

@@ -1,14 +1,13 @@
 """Frozen maps, lists and sets: immutability, equality and structural sharing."""
 
 import copy
-from collections import OrderedDict, UserDict, UserList
+from collections import ChainMap, OrderedDict, UserDict, UserList
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone, tzinfo
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import immutables
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,11 +152,11 @@ def test_copying_frozen_data_is_free() -> None:
 
 @given(maps)
 def test_keys_are_shown_in_order(value: dict[str, Any]) -> None:
-    """However a map was filled, it is shown and thawed with its keys sorted."""
+    """A map is read, shown and thawed in the order in which it was filled."""
     backwards = dict(reversed(value.items()))
-    assert list(freeze_map(value).to_python()) == sorted(value)
-    assert list(freeze_map(backwards).to_python()) == sorted(value)
-    assert repr(freeze({"b": 1, "a": [2]})) == "FrozenMap({'a': [2], 'b': 1})"
+    assert list(freeze_map(value)) == list(freeze_map(value).to_python()) == list(value)
+    assert list(freeze_map(backwards)) == list(backwards)
+    assert repr(freeze({"b": 1, "a": [2]})) == "FrozenMap({'b': 1, 'a': [2]})"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_keys_are_shown_in_order(value: dict[str, Any]) -> None:
         (OrderedDict(a=1), {"a": 1}),
         (UserDict(a=[1]), {"a": [1]}),
         (MappingProxyType({"a": {1}}), {"a": {1}}),
-        (immutables.Map(a=[1]), {"a": [1]}),
+        (ChainMap({"a": [1]}), {"a": [1]}),
         ({Colour.RED: 1, Word("w"): 2}, {"red": 1, "w": 2}),
         ({"a": 1}.keys(), {"a"}),
         ({(1, 2)}, {(1, 2)}),

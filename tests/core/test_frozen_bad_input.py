@@ -7,9 +7,9 @@ from decimal import Decimal
 from fractions import Fraction
 from math import inf, nan
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
-import immutables
 import msgspec
 import pydantic
 import pytest
@@ -125,13 +125,13 @@ def test_a_map_is_made_from_a_mapping_only(value: Any) -> None:
 
 
 def test_a_foreign_immutable_map_is_frozen_too() -> None:
-    """Data that comes in a persistent map of another library is checked and copied like any other."""
+    """Data that comes in a read-only map of another kind is checked and copied like any other."""
     inner = [1]
-    frozen = FrozenMap(immutables.Map(a=inner))
+    frozen = FrozenMap(MappingProxyType({"a": inner}))
     inner.append(2)
     assert frozen == {"a": [1]}
     with pytest.raises(Unsupported):
-        FrozenMap(immutables.Map({1: 2}))
+        FrozenMap(MappingProxyType({1: 2}))
 
 
 @pytest.mark.parametrize(

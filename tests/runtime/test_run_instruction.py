@@ -24,6 +24,7 @@ from omoide import Action, Context, action, memory
 from omoide.core import Instruction
 from omoide.core.state import IDENTITY, MEMORY
 from omoide.directives import Emit, MemoryUpsert, RunInstruction
+from omoide.errors import ActionFailed, Dropped, WrongType
 from omoide.runtime import Runtime
 from omoide.testing import eventually
 
@@ -349,3 +350,150 @@ async def test_stopping_waits_for_what_is_under_way_and_takes_its_result(gate: G
         gate.open.set()
         await server.ended.wait()
         assert server.agent.state["touched"] is True
+
+
+async def test_a_result_is_merged_beside_other_spaces_that_changed_meanwhile(
+    gate: Gate, errors: ErrorRecorder
+) -> None:
+    """What the effect wrote into one space is kept, though a signal wrote into another one."""
+
+    def fetch(ctx: Context) -> Any:
+        return ctx.memory.put_in_space("rag:cache", "page", "…")
+
+    async with Runtime() as runtime:
+        agent = memory.ensure_space(
+            an_agent("a", {"go": gate.action(fetch), "write": write_world}), "rag:cache"
+        )
+        await runtime.start(agent, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        await runtime.call("a", sig("write"))
+        gate.open.set()
+        await eventually(lambda: memory.get_in_space(server_of(runtime).agent, "rag:cache", "page"))
+        after = await runtime.state("a")
+        assert memory.world_get(after, "door") == "open"
+        assert errors == []
+
+
+# Calls that wait for effects
+
+
+async def test_a_call_waits_for_the_effects_of_its_signal_when_asked(gate: Gate) -> None:
+    """The agent that it returns has their results, and other signals are handled meanwhile."""
+    touch = gate.action(lambda ctx: {"touched": True})
+    agent = an_agent("a", {"go": touch, "up": count_signals})
+    async with Runtime() as runtime, anyio.create_task_group() as group:
+        await runtime.start(agent)
+        returned: list[Any] = []
+
+        async def call() -> None:
+            returned.append(await runtime.call("a", sig("go"), raise_errors=True))
+
+        group.start_soon(call)
+        await gate.entered.wait()
+        assert (await runtime.call("a", sig("up"), raise_errors=True)).state["count"] == 1
+        assert returned == []
+        gate.open.set()
+        await eventually(lambda: returned)
+        assert to_plain(returned[0].state) == {"count": 1, "touched": True}
+
+
+def fail(ctx: Context) -> None:
+    """Fail."""
+    raise OSError("no paper")
+
+
+async def test_a_call_raises_the_error_of_an_action_when_asked(gate: Gate, errors: ErrorRecorder) -> None:
+    """Of a pure action, of an effectful one, and of a result that could not be merged; policies know, too."""
+
+    def stale(ctx: Context) -> Any:
+        return ctx.memory.world_put("window", "shut")
+
+    gate.open.set()
+    slow = Gate()
+    routes = {
+        "pure": action(name="pure")(fail),
+        "effect": gate.action(fail, "effect"),
+        "stale": slow.action(stale, "stale"),
+        "write": write_world,
+    }
+    async with Runtime() as runtime, anyio.create_task_group() as group:
+        await runtime.start(an_agent("a", routes), on_error=errors)
+        assert await runtime.call("a", sig("pure")) is not None
+        caught = []
+
+        async def call(type: str) -> None:
+            with pytest.raises(ActionFailed) as raised:
+                await runtime.call("a", sig(type), raise_errors=True)
+            caught.append((type, raised.value.error.kind, raised.value.error.action, str(raised.value)))
+
+        for type in ("pure", "effect"):
+            await call(type)
+        group.start_soon(call, "stale")
+        await slow.entered.wait()
+        await runtime.call("a", sig("write"))
+        slow.open.set()
+        await eventually(lambda: len(caught) == 3)
+    assert [entry[:3] for entry in caught] == [
+        ("pure", "OSError", "pure"),
+        ("effect", "OSError", "effect"),
+        ("stale", "Conflict", "stale"),
+    ]
+    assert "no paper" in caught[0][3]
+    assert "space 'world'" in caught[2][3]
+    assert errors.kinds == ["OSError", "OSError", "OSError", "Conflict"]
+
+
+async def test_a_call_that_waits_is_told_when_the_agent_ends(gate: Gate) -> None:
+    """It neither waits for ever nor gets an agent without the results."""
+    agent = an_agent("a", {"go": gate.action(lambda ctx: None), "crash": crash})
+    async with Runtime() as runtime, anyio.create_task_group() as group:
+        await runtime.start(agent)
+        dropped: list[str] = []
+
+        async def call() -> None:
+            with pytest.raises(Dropped) as raised:
+                await runtime.call("a", sig("go"), raise_errors=True)
+            dropped.append(raised.value.type)
+
+        group.start_soon(call)
+        await gate.entered.wait()
+        await runtime.cast("a", sig("crash"))
+        await eventually(lambda: dropped == ["go"])
+
+
+async def test_the_same_signal_may_be_awaited_twice_at_once(gate: Gate) -> None:
+    """Each call waits for its own effects."""
+    agent = an_agent("a", {"go": gate.action(lambda ctx: {"touched": True})})
+    signal, returned = sig("go"), list[Any]()
+    async with Runtime() as runtime, anyio.create_task_group() as group:
+        await runtime.start(agent)
+
+        async def call() -> None:
+            returned.append((await runtime.call("a", signal, raise_errors=True)).state["touched"])
+
+        group.start_soon(call)
+        group.start_soon(call)
+        await gate.entered.wait()
+        gate.open.set()
+        await eventually(lambda: returned == [True, True])
+
+
+async def test_a_call_that_waits_is_told_after_the_save(gate: Gate, checkpoints: Any) -> None:
+    """Where each signal is saved, the results of its effects are saved before the reply."""
+    gate.open.set()
+    agent = an_agent("a", {"go": gate.action(lambda ctx: {"touched": True})})
+    async with Runtime(checkpoint_store=checkpoints) as runtime:
+        await runtime.start(agent, save_every=1)
+        after = await runtime.call("a", sig("go"), raise_errors=True)
+        saved = (await checkpoints.load("a")).checkpoint
+        assert after.state["touched"] is saved.state["touched"] is True
+
+
+async def test_a_wish_for_errors_is_a_bool() -> None:
+    """Anything else is refused before the signal is sent."""
+    async with Runtime() as runtime:
+        await runtime.start(an_agent("a", {"up": count_signals}))
+        with pytest.raises(WrongType, match="raise_errors"):
+            await runtime.call("a", sig("up"), raise_errors="yes")  # type: ignore[arg-type]
+        assert "count" not in (await runtime.state("a")).state

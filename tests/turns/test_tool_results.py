@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from omoide import Action, Agent, Entry, RecallRequest, RecallResult, action, me
 from omoide.errors import ModelMisbehaved, OverBudget
 from omoide.retrieval import estimate_tokens
 from omoide.turns import Reply, ToolCall, preflight, turn
+from omoide.turns.tools import result_text
 
 TEA = Entry(agent_id="memory_agent", content="Tea is at five.")
 
@@ -270,3 +272,10 @@ async def test_what_an_action_writes_into_the_thread_is_not_taken_for_ours(entry
 
     result, told = await run_tools(jot)
     assert (result.content, told) == ("Done.", ["done"])
+
+
+def test_a_set_that_a_tool_gives_is_told_in_order() -> None:
+    """The members of a set are sorted, so that the text is the same in every process."""
+    members = [f"room {number}" for number in range(10, 40)]
+    assert json.loads(result_text({"rooms": {*members}})) == {"rooms": members}
+    assert json.loads(result_text(frozenset(members))) == members

@@ -85,7 +85,7 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
     slice, written = _split_mount_result(result, agent)
     state = written.state
     # A plugin owns one key; identity (`is`) is enough, because values are frozen and shared.
-    for key in {*state, *before}:
+    for key in before | state:
         if key not in SLOTS and key != plugin.key and state.get(key, _ABSENT) is not before.get(key, _ABSENT):
             raise Invalid(
                 f"state.{key}", "is not owned by the plugin", f"write {plugin.key!r}, memory or identity"

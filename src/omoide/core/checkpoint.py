@@ -147,14 +147,15 @@ def restore(checkpoint: Checkpoint, definition: Definition) -> Agent:
         )
     # No plugin is mounted here: its slice is in the state. `mount_missing_plugins` mounts the others.
     try:
+        state = _migrate_state(checkpoint, definition)
         agent = Agent(
             id=checkpoint.id,
             name=checkpoint.name,
             description=checkpoint.description,
-            state=initial_state(definition, _migrate_state(checkpoint, definition)),
+            state=state.update(initial_state(definition, state)),  # the saved keys first, in their order
             definition=definition,
         )
-        for key in sorted(checkpoint.externalized):  # maps have no order; a fixed one makes errors repeatable
+        for key in checkpoint.externalized:
             agent = _restore_slice(agent, checkpoint, key)
         definition.check_state(agent.state)
     except RestoreFailed:

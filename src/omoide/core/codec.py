@@ -61,9 +61,14 @@ DECODABLE_TYPES: tuple[Any, ...] = (FrozenMap, FrozenList, Frozen)
 """The types, beside those of msgspec, that the hooks below can decode."""
 
 
-def encode(value: object) -> bytes:
-    """Encode a value as JSON."""
-    return msgspec.json.encode(to_builtins(value))
+def encode(value: object, *, sort_keys: bool = False) -> bytes:
+    """Encode a value as JSON.
+
+    Args:
+        value: a value, or frozen data.
+        sort_keys: sort the keys of maps, so that equal maps have equal bytes: for a digest.
+    """
+    return msgspec.json.encode(to_builtins(value, sort_keys=sort_keys))
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
@@ -81,9 +86,11 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     return from_builtins(plain, kind)
 
 
-def to_builtins(value: object) -> Any:
+def to_builtins(value: object, *, sort_keys: bool = False) -> Any:
     """Convert a value to dicts, lists and scalars of JSON; a struct becomes the dict of its fields."""
-    return _dump_struct(value, 0) if isinstance(value, msgspec.Struct) else dump(freeze(value))
+    if isinstance(value, msgspec.Struct):
+        return _dump_struct(value, 0, sort_keys)
+    return dump(freeze(value), 0, sort_keys)
 
 
 def from_builtins(plain: object, kind: type[T]) -> T:
@@ -103,7 +110,7 @@ def _convert(plain: object, kind: type[T]) -> T:
         raise _too_deep_error("") from None
 
 
-def dump(value: Any, depth: int = 0) -> Any:
+def dump(value: Any, depth: int = 0, sort_keys: bool = False) -> Any:
     """Convert free data to JSON types."""
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
@@ -111,21 +118,22 @@ def dump(value: Any, depth: int = 0) -> Any:
     if depth > MAX_LEVELS:
         raise _too_deep_error("data")
     if kind is FrozenMap:
-        # Sorted, so that equal maps are encoded to equal bytes, whatever the order of insertion.
-        plain = {key: dump(value[key], depth + 1) for key in sorted(value)}
+        items = sorted(value.items()) if sort_keys else value.items()
+        plain = {key: dump(item, depth + 1, sort_keys) for key, item in items}
         return {"$map": plain} if len(plain) == 1 and next(iter(plain)).startswith("$") else plain
     if kind is FrozenList:
-        return [dump(item, depth + 1) for item in value]
+        return [dump(item, depth + 1, sort_keys) for item in value]
     if kind in VALUE_TYPES:
-        return {f"${VALUE_TYPES[kind]}": _dump_struct(value, depth)}
+        return {f"${VALUE_TYPES[kind]}": _dump_struct(value, depth, sort_keys)}
     if kind is datetime:
         return {"$datetime": value.isoformat()}
     if kind is bytes:
         return {"$bytes": b64encode(value).decode()}
     if kind is frozenset:
         # By their JSON: members of different types cannot be compared.
-        return {"$set": sorted((dump(item, depth + 1) for item in value), key=msgspec.json.encode)}
-    return dump(freeze(value), depth)
+        members = (dump(item, depth + 1, sort_keys) for item in value)
+        return {"$set": sorted(members, key=msgspec.json.encode)}
+    return dump(freeze(value), depth, sort_keys)
 
 
 def load(plain: Any, depth: int = 0) -> Any:
@@ -289,12 +297,13 @@ def parse_error_message(message: str) -> tuple[str, str]:
     return field, f"is wrong: {problem[:1].lower()}{problem[1:]}"
 
 
-def _dump_struct(struct: msgspec.Struct, depth: int) -> dict[str, Any]:
-    return {name: write(getattr(struct, name), depth + 1) for name, write in _field_writers(type(struct))}
+def _dump_struct(struct: msgspec.Struct, depth: int, sort_keys: bool) -> dict[str, Any]:
+    writers = _field_writers(type(struct))
+    return {name: write(getattr(struct, name), depth + 1, sort_keys) for name, write in writers}
 
 
 @cache
-def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int], Any]], ...]:
+def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any, int, bool], Any]], ...]:
     """Return the fields of a struct with their writers: `dump` for free data, else `_dump_field`."""
     excluded = getattr(kind, "EXCLUDED_FIELDS", ())
     plan = []
@@ -310,14 +319,15 @@ def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any
     return tuple(plan)
 
 
-def _dump_field(value: Any, depth: int) -> Any:
+def _dump_field(value: Any, depth: int, sort_keys: bool) -> Any:
     if isinstance(value, msgspec.Struct):
-        return _dump_struct(value, depth)
+        return _dump_struct(value, depth, sort_keys)
     if type(value) is FrozenMap:
-        return {key: _dump_field(value[key], depth + 1) for key in sorted(value)}
+        items = sorted(value.items()) if sort_keys else value.items()
+        return {key: _dump_field(item, depth + 1, sort_keys) for key, item in items}
     if isinstance(value, (FrozenList, tuple)):
-        return [_dump_field(item, depth + 1) for item in value]
-    return dump(value, depth)
+        return [_dump_field(item, depth + 1, sort_keys) for item in value]
+    return dump(value, depth, sort_keys)
 
 
 def _too_deep_error(path: str) -> Unsupported:

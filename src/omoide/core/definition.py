@@ -27,7 +27,16 @@ import msgspec
 
 from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
 from omoide.core.codec import Frozen
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.frozen import (
+    EMPTY_MAP,
+    FrozenMap,
+    check_str,
+    check_text,
+    freeze_map,
+    map_of,
+    wrap_map_lazy,
+)
+from omoide.core.maps import set_item
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal, check_pattern, matches_pattern, specificity
 from omoide.core.state import (
@@ -171,6 +180,42 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
         WrongType: if the result is not one that an action may return.
         InvalidState: if the new state is not allowed.
     """
+    result, effects = _split_result(result)
+    state = _next_state(agent.state, result, effects)
+    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+
+
+def apply_late_result(before: Agent, agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
+    """Merge the result of an action that began on an older version of the agent.
+
+    What the action returned as a whole, a slot, is compared with what it began with, and only what it changed
+    is taken over. All else is merged as in `apply_result`.
+
+    Args:
+        before: the agent as the action saw it.
+        agent: the agent as it is now.
+        result: what the action returned.
+
+    Raises:
+        WrongType: if the result is not one that an action may return.
+        InvalidState: if the new state is not allowed.
+        Conflict: if the action changed a space, or another part of a slot, that was changed meanwhile.
+    """
+    result, effects = _split_result(result)
+    state = _next_state(agent.state, result, effects)
+    slots = map_of({key: slot.get(before) for key, slot in SLOTS.items() if slot.has(before)})
+    changed = _next_state(slots, result, effects)
+    for key, slot in SLOTS.items():
+        value = slot.merge(slots.get(key), slot.get(agent), changed.get(key))
+        if value is None:
+            state = state.delete(key)
+        elif value is not state.get(key):
+            state = wrap_map_lazy(set_item(state._map, key, value))
+    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+
+
+def _split_result(result: object) -> tuple[object, Sequence[Any]]:
+    """Return the result itself, and the directives and state operations that came with it."""
     effects: Sequence[Any] = ()
     if isinstance(result, tuple):
         if len(result) != 2:
@@ -181,11 +226,15 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
     for effect in effects:  # all are checked before the first is applied
         if not isinstance(effect, (Directive, StateOp)):
             raise WrongType("directives", "Directives and state operations only", effect)
-    state = merge_result(agent.state, result)
+    return result, effects
+
+
+def _next_state(state: FrozenMap[str, Any], result: object, effects: Sequence[Any]) -> FrozenMap[str, Any]:
+    state = merge_result(state, result)
     for effect in effects:
         if isinstance(effect, StateOp):
             state = effect.apply(state)
-    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+    return state
 
 
 def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
@@ -271,9 +320,10 @@ def _with_defaults(action: Action, instruction: Instruction, params: dict[str, A
     """Fill in the defaults of the parameters, as far as they are plain data."""
     # The directive is complete by itself: a run at a later time does not depend on the defaults of the code.
     complete = instruction.params
-    for name in params.keys() - complete.keys():
-        with suppress(Unsupported):
-            complete = complete.set(name, params[name])
+    for name in params:
+        if name not in complete:
+            with suppress(Unsupported):
+                complete = complete.set(name, params[name])
     return Instruction(action=action.name, params=complete, target=action)
 
 

@@ -5,13 +5,13 @@ frozenset. Both containers are a Mapping or a Sequence, equal a dict or list wit
 structure between versions, and convert back with `.to_python()`. Data that a codec cannot encode without
 loss is refused with its path.
 
-Maps have no order of their own: their keys are sorted wherever a map is printed or encoded.
+Maps keep the order in which their keys were set, and equal other maps whatever their order: see `maps`.
 
 Every map and list knows its depth, because deep data can be built from shallow frozen parts. One that would
 become too deep is refused, so all frozen data can be compared, printed and encoded recursively.
 
-Lists are built on `Vector`, a persistent sequence. Its items are in small chunks, stored in an
-`immutables.Map` under numbers that never change; the last few items are in a tail. A change copies one chunk
+Lists are built on `Vector`, a persistent sequence. Its items are in small chunks, stored in a
+map under numbers that never change; the last few items are in a tail. A change copies one chunk
 and shares everything else with the older version. A list that only grew has its chunks numbered in order;
 once a chunk was split or removed, a spine has the order of the numbers. Because numbers are stable, an index
 from an item's id to its chunk survives insertions and removals: finding, changing and removing by id do not
@@ -42,8 +42,8 @@ from operator import index
 from typing import Any, Generic, Self, SupportsIndex, TypeVar, cast, get_args, overload
 
 import msgspec
-from immutables import Map
 
+from omoide.core.maps import Items, delete_item, pack, set_item, set_items
 from omoide.errors import Invalid, Unsupported, WrongType
 
 T = TypeVar("T")
@@ -66,7 +66,8 @@ VALUE_TYPES: dict[type, str] = {}
 
 Chunk = tuple[Any, ...]
 Positions = tuple[tuple[int, int], ...]  # number of a chunk, and the offset at the time of indexing
-Index = Map[Hashable, Positions]
+# By `(id,)`: an int is its own hash, so ids with equal low bits would share a bucket.
+Index = Items[tuple[Hashable], Positions]
 Freezer = Callable[[Any, int, "_Budget"], Any]
 
 allocate = object.__new__
@@ -74,8 +75,8 @@ allocate = object.__new__
 
 _ABSENT = object()
 _BYTES_TYPES = (bytes, bytearray, memoryview)
-_EMPTY: Map[Any, Any] = Map()
-_NO_CHUNKS: Map[int, Chunk] = Map()
+_EMPTY: dict[Any, Any] = {}
+_NO_CHUNKS: Items[int, Chunk] = {}
 
 
 def value_type(cls: S) -> S:
@@ -175,7 +176,7 @@ class Vector(Generic[T]):
         "_tail",
     )
 
-    _chunks: Map[int, Chunk]
+    _chunks: Items[int, Chunk]
     _spine: tuple[int, ...] | None  # the chunks' numbers in order; None while they are 0, 1, 2, …
     _tail: Chunk
     _size: int
@@ -189,7 +190,7 @@ class Vector(Generic[T]):
     @classmethod
     def _build(
         cls,
-        chunks: Map[int, Chunk] = _NO_CHUNKS,
+        chunks: Items[int, Chunk] = _NO_CHUNKS,
         spine: tuple[int, ...] | None = None,
         tail: Chunk = (),
         size: int = 0,
@@ -247,7 +248,7 @@ class Vector(Generic[T]):
 
     def find_by_id(self, item_id: Hashable) -> list[T]:
         """Return the items with this id, in the order of the list."""
-        positions = self._id_index().get(item_id, ())
+        positions = self._id_index().get((item_id,), ())
         if len(positions) > MAX_INDEXED_PER_ID:
             return [item for item in self if self.id_of(item) == item_id]
         chunks = [self._chunk(number) for number in self._chunk_numbers_at(positions)]
@@ -264,18 +265,16 @@ class Vector(Generic[T]):
         """Return a vector with more items at the end."""
         pending = [*self._tail, *items]
         size = self._size - len(self._tail) + len(pending)
-        # A mutation of the map copies each node once, not once for every chunk.
-        chunks, added, number, following = self._chunks.mutate(), [], self._last, self._next
+        added: dict[int, Chunk] = {}
+        number, following = self._last, self._next
         full = len(pending) - len(pending) % CHUNK_SIZE
         for start in range(0, full, CHUNK_SIZE):
-            chunks[number] = tuple(pending[start : start + CHUNK_SIZE])
-            added.append(number)
+            added[number] = tuple(pending[start : start + CHUNK_SIZE])
             number, following = following, following + 1
         tail = tuple(pending[full:])
         spine = None if self._spine is None else (*self._spine, *added)
-        return self._build(
-            chunks.finish(), spine, tail, size, number, following, self._dense, None, self._depth
-        )
+        chunks = set_items(self._chunks, added) if added else self._chunks
+        return self._build(chunks, spine, tail, size, number, following, self._dense, None, self._depth)
 
     def _insert(self, position: int, item: T) -> Self:
         """Return a vector with an item before `position`, which is between 0 and the length."""
@@ -304,7 +303,7 @@ class Vector(Generic[T]):
     def _update_by_id(self, item_id: Hashable, change: Callable[[T], T]) -> Self:
         """Return a vector with `change` applied to every item with this id; itself if there is none."""
         index = self._id_index()
-        positions = index.get(item_id, ())
+        positions = index.get((item_id,), ())
         if not positions:
             return self
         if len(positions) > 1:
@@ -314,7 +313,9 @@ class Vector(Generic[T]):
         at = self._offset_of(chunk, hint, item_id)
         chunk[at] = changed = change(chunk[at])
         new_id = self.id_of(changed)
-        new_index = index if new_id == item_id else _add_to_index(index.delete(item_id), new_id, number, at)
+        new_index = (
+            index if new_id == item_id else _add_to_index(delete_item(index, (item_id,)), new_id, number, at)
+        )
         return self._replace_chunk(number, tuple(chunk), new_index)
 
     def _update_all_by_id(self, item_id: Hashable, positions: Positions, change: Callable[[T], T]) -> Self:
@@ -338,7 +339,7 @@ class Vector(Generic[T]):
     def _remove_by_id(self, item_id: Hashable) -> Self:
         """Return a vector without the items with this id; itself if there is none."""
         index = self._id_index()
-        positions = index.get(item_id, ())
+        positions = index.get((item_id,), ())
         if not positions:
             return self
         if len(positions) > MAX_INDEXED_PER_ID:
@@ -353,7 +354,7 @@ class Vector(Generic[T]):
                 chunk = [item for item in chunk if self.id_of(item) != item_id]
             new = new._replace_chunk(number, tuple(chunk), None)
         # Positions of other items may be off within their chunk now; `_offset_of` takes them as hints only.
-        new._index = index.delete(item_id)
+        new._index = delete_item(index, (item_id,))
         return new
 
     def _offset_of(self, chunk: list[Any], hint: int, item_id: Hashable) -> int:
@@ -405,8 +406,8 @@ class Vector(Generic[T]):
                     item_id = self.id_of(item)
                     if item_id is not None:
                         positions_by_id.setdefault(item_id, []).append((number, at))
-            index = self._index = Map(
-                {item_id: tuple(positions) for item_id, positions in positions_by_id.items()}
+            index = self._index = pack(
+                {(item_id,): tuple(positions) for item_id, positions in positions_by_id.items()}
             )
         return index
 
@@ -428,7 +429,7 @@ class Vector(Generic[T]):
                 )
             # A full tail becomes a chunk under its number, so positions in the index stay valid.
             return self._build(
-                self._chunks.set(number, chunk),
+                set_item(self._chunks, number, chunk),
                 None if self._spine is None else (*self._spine, number),
                 (),
                 size,
@@ -445,18 +446,18 @@ class Vector(Generic[T]):
         if not chunk:
             spine = tuple(self._chunk_numbers())
             at = spine.index(number)
-            chunks, spine = chunks.delete(number), spine[:at] + spine[at + 1 :]
+            chunks, spine = delete_item(chunks, number), spine[:at] + spine[at + 1 :]
         elif len(chunk) > 2 * CHUNK_SIZE:
             spine = tuple(self._chunk_numbers())
             at = spine.index(number)
             # The first part keeps the number; only items that move to the new one have to be indexed again.
             chunk, moved = chunk[:CHUNK_SIZE], chunk[CHUNK_SIZE:]
-            chunks = chunks.set(number, chunk).set(following, moved)
+            chunks = set_item(set_item(chunks, number, chunk), following, moved)
             spine = (*spine[: at + 1], following, *spine[at + 1 :])
             index = None if index is None else self._reindex(index, moved, number)
             following += 1
         else:
-            chunks = chunks.set(number, chunk)
+            chunks = set_item(chunks, number, chunk)
         return self._build(chunks, spine, self._tail, size, self._last, following, dense, index, self._depth)
 
     def _reindex(self, index: Index, items: Chunk, number: int) -> Index:
@@ -464,11 +465,11 @@ class Vector(Generic[T]):
         for at, item in enumerate(items):
             item_id = self.id_of(item)
             if item_id is not None:
-                positions = list(index[item_id])
+                positions = list(index[(item_id,)])
                 # One position for each item moved: others with the same id may have stayed.
                 moved = next(n for n, (chunk_number, _) in enumerate(positions) if chunk_number == number)
                 positions[moved] = (self._next, at)
-                index = index.set(item_id, tuple(positions))
+                index = set_item(index, (item_id,), tuple(positions))
         return index
 
 
@@ -476,9 +477,13 @@ def _add_to_index(index: Index | None, item_id: Hashable, number: int, at: int) 
     """Return the index with one more position for an id, or None if the id has many positions already."""
     if index is None or item_id is None:
         return index
-    positions = index.get(item_id, ())
+    positions = index.get((item_id,), ())
     # Each addition copies the positions of the id: n items with one id would cost n² in total.
-    return None if len(positions) > MAX_INDEXED_PER_ID else index.set(item_id, (*positions, (number, at)))
+    return (
+        None
+        if len(positions) > MAX_INDEXED_PER_ID
+        else set_item(index, (item_id,), (*positions, (number, at)))
+    )
 
 
 class FrozenMap(Mapping[K, V]):
@@ -486,7 +491,7 @@ class FrozenMap(Mapping[K, V]):
 
     __slots__ = ("_depth", "_map")
 
-    _map: Map[K, V]
+    _map: Items[K, V]
     _depth: int  # levels of containers; not set on states and spaces until it is needed
 
     def __new__(cls, items: Mapping[K, V] = _EMPTY) -> FrozenMap[K, V]:
@@ -515,15 +520,15 @@ class FrozenMap(Mapping[K, V]):
 
     def keys(self) -> KeysView[K]:
         """Return the keys."""
-        return cast("KeysView[K]", self._map.keys())
+        return self._map.keys()
 
     def values(self) -> ValuesView[V]:
         """Return the values."""
-        return cast("ValuesView[V]", self._map.values())
+        return self._map.values()
 
     def items(self) -> ItemsView[K, V]:
         """Return pairs of key and value."""
-        return cast("ItemsView[K, V]", self._map.items())
+        return self._map.items()
 
     def __eq__(self, other: object) -> bool:
         if type(other) is FrozenMap:
@@ -533,7 +538,7 @@ class FrozenMap(Mapping[K, V]):
         return all(self._map.get(key, _ABSENT) == value for key, value in other.items())
 
     def __hash__(self) -> int:
-        return hash(self._map)
+        return hash(frozenset(self._map.items()))
 
     def __repr__(self) -> str:
         return f"FrozenMap({self.to_python()!r})"
@@ -542,17 +547,17 @@ class FrozenMap(Mapping[K, V]):
         """Return a map with one item set."""
         name = freeze_key(key)
         frozen = freeze(value, name)
-        return wrap_map(self._map.set(name, frozen), check_depth(depth_of(self), frozen, name))
+        return wrap_map(set_item(self._map, name, frozen), check_depth(depth_of(self), frozen, name))
 
     def delete(self, key: K) -> FrozenMap[K, V]:
         """Return a map without a key, which need not exist."""
         # The depth may be less now; an upper bound is enough to refuse data that is too deep.
-        return wrap_map(self._map.delete(key), depth_of(self)) if key in self._map else self
+        return wrap_map(delete_item(self._map, key), depth_of(self)) if key in self._map else self
 
     def update(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
         """Return a map with the items of another mapping set."""
         new = freeze_map(changes)
-        return wrap_map(self._map.update(new._map), max(depth_of(self), depth_of(new)))
+        return wrap_map(set_items(self._map, new._map), max(depth_of(self), depth_of(new)))
 
     def __or__(self, other: Mapping[K, V]) -> FrozenMap[K, V]:
         return self.update(other) if isinstance(other, Mapping) else NotImplemented
@@ -562,7 +567,7 @@ class FrozenMap(Mapping[K, V]):
 
     def to_python(self) -> dict[Any, Any]:
         """Return a dict with all containers thawed."""
-        return {key: thaw(self._map[key]) for key in sorted(cast("Map[Any, Any]", self._map))}
+        return {key: thaw(value) for key, value in self._map.items()}
 
     # Deeply frozen, so a copy is the map itself.
     def __copy__(self) -> Self:
@@ -572,15 +577,15 @@ class FrozenMap(Mapping[K, V]):
         return self
 
 
-def wrap_map(items: Map[K, V], depth: int) -> FrozenMap[K, V]:
-    """Return a FrozenMap over a Map that holds frozen data only, of this depth."""
+def wrap_map(items: Items[K, V], depth: int) -> FrozenMap[K, V]:
+    """Return a FrozenMap over a map that holds frozen data only, of this depth."""
     new: FrozenMap[K, V] = allocate(FrozenMap)
     new._map = items
     new._depth = depth
     return new
 
 
-def wrap_map_lazy(items: Map[K, V]) -> FrozenMap[K, V]:
+def wrap_map_lazy(items: Items[K, V]) -> FrozenMap[K, V]:
     """Return a FrozenMap whose depth is computed when needed: seldom, for states and spaces."""
     new: FrozenMap[K, V] = allocate(FrozenMap)
     new._map = items
@@ -589,7 +594,7 @@ def wrap_map_lazy(items: Map[K, V]) -> FrozenMap[K, V]:
 
 def map_of(items: Mapping[K, V]) -> FrozenMap[K, V]:
     """Return a FrozenMap of values that are frozen already."""
-    return wrap_map(Map(items), container_depth(items.values()))
+    return wrap_map(pack(items), container_depth(items.values()))
 
 
 class FrozenList(Vector[T], Sequence[T]):

@@ -8,6 +8,7 @@ operations on an agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Self
 
 from omoide import clock
@@ -21,8 +22,18 @@ from omoide.core.frozen import (
     list_of,
     value_type,
 )
-from omoide.core.value import Count, RevisionedValue, check_count, check_function, check_revision, set_field
-from omoide.errors import Invalid, WrongType
+from omoide.core.value import (
+    CHANGED_MEANWHILE,
+    Count,
+    RevisionedValue,
+    check_count,
+    check_function,
+    check_revision,
+    merge_changes,
+    merge_maps,
+    set_field,
+)
+from omoide.errors import Conflict, Invalid, WrongType
 
 ORIGINS = ("configured", "spawned", "cloned")
 PUBLIC_KEY = "__public__"
@@ -195,6 +206,38 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
 
     # Changes
 
+    def merge(self, base: Identity | None, other: Identity) -> Self:
+        """Return the identity with the changes that were made to an older version of it at the same time.
+
+        Facts of the profile, capabilities, limits and extensions are independent of each other.
+
+        Args:
+            base: the identity that both began with; None if there was none.
+            other: what became of it there.
+
+        Raises:
+            Conflict: if both changed the same of these; it names which.
+        """
+        start = Identity(created_at=self.created_at) if base is None else base
+        rev = start.rev
+
+        def conflict() -> Conflict:
+            return Conflict("profile.age", rev, self.rev, CHANGED_MEANWHILE)
+
+        # `days` belong to the age: one of them alone would be the age of nobody.
+        _, days = merge_changes(
+            (start.age, start.days), (self.age, self.days), (other.age, other.days), conflict
+        )
+        new = self._next_revision(max(self.updated_at, other.updated_at), max(other.rev - rev, 0))
+        for field in ("profile", "extensions"):
+            thing = partial("{}.{}".format, field)
+            before, own, theirs = (getattr(one, field) for one in (start, self, other))
+            set_field(new, field, merge_maps(before, own, theirs, thing))
+        merged = _merge_capabilities(start.capabilities, self.capabilities, other.capabilities)
+        set_field(new, "capabilities", merged)
+        set_field(new, "days", days)
+        return new
+
     def _check_rev(self, expected_rev: int | None) -> None:
         check_revision("identity", expected_rev, self.rev)
 
@@ -247,6 +290,18 @@ def _validate_capabilities(capabilities: object) -> FrozenMap[str, Any]:
         else:
             freeze_map(value, f"capabilities.{key}")
     return DEFAULT_CAPABILITIES.update(values)
+
+
+def _merge_capabilities(base: Any, own: Any, other: Any) -> FrozenMap[str, Any]:
+    for field in ("io", "limits"):
+        name = partial("{}.{}".format, field)
+        own = own.set(field, merge_maps(base[field], own[field], other[field], name))
+    for field in ("actions", "tags"):
+        kept = [name for name in own[field] if name in other[field] or name not in base[field]]
+        added = [name for name in other[field] if name not in base[field] and name not in own[field]]
+        own = own.set(field, [*kept, *added])
+    capabilities: FrozenMap[str, Any] = own
+    return capabilities
 
 
 def _validate_names(names: object, field: str) -> FrozenList[str]:

@@ -42,7 +42,9 @@ from omoide.core.frozen import (
     value_type,
     wrap_map_lazy,
 )
+from omoide.core.maps import set_item
 from omoide.core.value import (
+    CHANGED_MEANWHILE,
     Count,
     Id,
     RevisionedValue,
@@ -50,10 +52,12 @@ from omoide.core.value import (
     check_fields,
     check_function,
     check_revision,
+    merge_changes,
+    merge_maps,
     set_field,
     shallow_copy,
 )
-from omoide.errors import Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
+from omoide.errors import Conflict, Invalid, NotFound, ReservedSpace, TooLarge, WrongSpaceType, WrongType
 
 
 class SpaceFields(TypedDict, total=False):
@@ -451,6 +455,36 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
 
     # Changes
 
+    def merge(self, base: Memory | None, other: Memory) -> Self:
+        """Return the memory with the changes that were made to an older version of it at the same time.
+
+        Spaces are independent of each other: each is taken from the side that changed it.
+
+        Args:
+            base: the memory that both began with; None if there was none.
+            other: what became of it there.
+
+        Raises:
+            Conflict: if both changed the same space, or the metadata; it names which.
+        """
+        spaces, metadata, rev = _DEFAULT_SPACES, EMPTY_MAP, 0
+        if base is not None:
+            if other.id != base.id:
+                raise Conflict(f"memory {self.id!r}", base.rev, self.rev, CHANGED_MEANWHILE)
+            spaces, metadata, rev = base.spaces, base.metadata, base.rev
+        merged_metadata = merge_changes(
+            metadata,
+            self.metadata,
+            other.metadata,
+            lambda: Conflict("metadata", rev, self.rev, CHANGED_MEANWHILE),
+        )
+        new = self._next_revision(max(self.updated_at, other.updated_at), max(other.rev - rev, 0))
+        set_field(
+            new, "spaces", merge_maps(spaces, self.spaces, other.spaces, lambda name: f"space {name!r}")
+        )
+        set_field(new, "metadata", merged_metadata)
+        return new
+
     def _check_rev(self, expected_rev: int | None) -> None:
         check_revision(f"memory {self.id!r}", expected_rev, self.rev)
 
@@ -486,12 +520,12 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         new = shallow_copy(self)
         set_field(new, "rev", self.rev + 1)
         set_field(new, "updated_at", clock.resolve(options.get("now")) if options else clock.now())
-        set_field(new, "spaces", wrap_map_lazy(self.spaces._map.set(name, space)))
+        set_field(new, "spaces", wrap_map_lazy(set_item(self.spaces._map, name, space)))
         return new
 
     def _with_space(self, name: str, space: Space, options: ChangeOptions) -> Self:
         new = self._next_revision(options.get("now"))
-        set_field(new, "spaces", wrap_map_lazy(self.spaces._map.set(name, space)))
+        set_field(new, "spaces", wrap_map_lazy(set_item(self.spaces._map, name, space)))
         return new
 
     def _item_not_found(self, name: str, item_id: str, strict: bool) -> Self:

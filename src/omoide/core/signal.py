@@ -125,7 +125,7 @@ class Signal(Value, frozen=True, kw_only=True):
             event["data_base64"] = b64encode(self.data).decode()
         elif self.data is not None:
             event["data"] = _to_json_types(self.data)
-        return {"content-type": STRUCTURED_CONTENT_TYPE}, msgspec.json.encode(event, order="deterministic")
+        return {"content-type": STRUCTURED_CONTENT_TYPE}, msgspec.json.encode(event)
 
     def to_binary(self) -> HTTPMessage:
         """Return headers and body of the binary mode: attributes as `ce-` headers, the data as it is."""
@@ -140,7 +140,7 @@ class Signal(Value, frozen=True, kw_only=True):
             return headers, self.data
         if isinstance(self.data, str) and not _is_json(content_type):
             return headers, self.data.encode()
-        return headers, msgspec.json.encode(_to_json_types(self.data), order="deterministic")
+        return headers, msgspec.json.encode(_to_json_types(self.data))
 
     @classmethod
     def from_http(cls, headers: Mapping[str, str], body: bytes) -> Self:

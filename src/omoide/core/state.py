@@ -19,11 +19,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map, map_of, value_type, wrap_map_lazy
 from omoide.core.identity import Identity
+from omoide.core.maps import set_item
 from omoide.core.memory import Memory
 from omoide.core.signal import Signal
 from omoide.core.thread import Thread
-from omoide.core.value import Id, Value, check_function, set_field, shallow_copy
-from omoide.errors import Invalid, InvalidState, WrongType
+from omoide.core.value import (
+    CHANGED_MEANWHILE,
+    Id,
+    Value,
+    check_function,
+    merge_changes,
+    set_field,
+    shallow_copy,
+)
+from omoide.errors import Conflict, Invalid, InvalidState, WrongType
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -92,7 +101,7 @@ class Slot(Generic[T]):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
         state = _state_of(agent)
         new = shallow_copy(agent)
-        set_field(new, "state", wrap_map_lazy(state._map.set(self.key, value)))
+        set_field(new, "state", wrap_map_lazy(set_item(state._map, self.key, value)))
         return new
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
@@ -111,6 +120,25 @@ class Slot(Generic[T]):
     def has(self, agent: Agent) -> bool:
         """Return True if there is a value."""
         return self.get(agent) is not None
+
+    def merge(self, base: T | None, own: Any, other: Any) -> Any:
+        """Return what becomes of a value that was changed here and, at the same time, elsewhere.
+
+        Raises:
+            Conflict: if both changed the same part of it.
+        """
+        if other is base:
+            return own
+        if own is base or not isinstance(other, self.kind):  # of another kind: refused with the whole state
+            return other
+        if isinstance(own, self.kind) and hasattr(own, "merge"):
+            try:
+                return own.merge(base, other)
+            except Conflict as error:
+                thing = f"{error.thing} of {self.key}"
+                raise Conflict(thing, error.expected, error.actual, CHANGED_MEANWHILE) from None
+        rev = getattr(base, "rev", 0)
+        return merge_changes(base, own, other, lambda: Conflict(self.key, rev, rev, CHANGED_MEANWHILE))
 
 
 def _state_of(agent: Stateful) -> FrozenMap[str, Any]:
@@ -288,7 +316,7 @@ def merge_result(state: State, result: object) -> State:
         return state
     slot = slot_of(result)
     if slot is not None:
-        return wrap_map_lazy(state._map.set(slot.key, result))
+        return wrap_map_lazy(set_item(state._map, slot.key, result))
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",
@@ -309,7 +337,7 @@ def merge_state(state: State, changes: FrozenMap[str, Any]) -> State:
         if type(old) is FrozenMap and type(value) is FrozenMap:
             value = deep_merge(old, value)
         # Not `state.set`: it would compute the depth of the whole state on every merge.
-        state = wrap_map_lazy(state._map.set(key, value))
+        state = wrap_map_lazy(set_item(state._map, key, value))
     return state
 
 

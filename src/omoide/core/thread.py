@@ -15,6 +15,7 @@ from omoide import clock, ids
 from omoide.core.codec import MapField
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, value_type
 from omoide.core.value import (
+    CHANGED_MEANWHILE,
     Count,
     Id,
     Millis,
@@ -23,9 +24,11 @@ from omoide.core.value import (
     Value,
     check_revision,
     check_texts,
+    merge_changes,
     set_field,
+    shallow_copy,
 )
-from omoide.errors import Invalid, WrongType
+from omoide.errors import Conflict, Invalid, WrongType
 
 ENTRY_KINDS = (
     "message",
@@ -108,6 +111,29 @@ class Thread(RevisionedValue, frozen=True, kw_only=True):
         set_field(
             new, "entries", log.append(new_entries[0]) if len(new_entries) == 1 else log.extend(new_entries)
         )
+        return new
+
+    def merge(self, base: Thread | None, other: Thread) -> Thread:
+        """Return the thread with the entries that were appended to an older version of it at the same time.
+
+        Args:
+            base: the thread that both began with; None if there was none.
+            other: what became of it there. If it does not continue `base`, it is returned as it is.
+
+        Raises:
+            Conflict: if both changed the metadata.
+        """
+        if base is not None and not other.extends(base):
+            return other
+        begun, metadata = (0, EMPTY_MAP) if base is None else (len(base.entries), base.metadata)
+        merged_metadata = merge_changes(
+            metadata,
+            self.metadata,
+            other.metadata,
+            lambda: Conflict("metadata", begun, self.rev, CHANGED_MEANWHILE),
+        )
+        new = shallow_copy(self.append(other.entries[begun:], now=max(self.updated_at, other.updated_at)))
+        set_field(new, "metadata", merged_metadata)
         return new
 
     def extends(self, older: Thread) -> bool:

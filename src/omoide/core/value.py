@@ -48,6 +48,11 @@ Check = Callable[[Any, str], Any]
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+CHANGED_MEANWHILE = "was changed meanwhile"
+"""The problem of a `Conflict` between two changes of the same thing."""
+
+_ABSENT: Any = object()
+
 set_field = msgspec.structs.force_setattr
 """Sets a field of a value under construction: in `__post_init__`, or on a new copy."""
 
@@ -116,6 +121,51 @@ class RevisionedValue(Value, frozen=True, kw_only=True):
         set_field(new, "rev", self.rev + by)
         set_field(new, "updated_at", clock.now() if now is None else clock.resolve(now))
         return new
+
+
+def merge_changes(base: T, own: T, other: T, conflict: Callable[[], Exception]) -> T:
+    """Return `own` with what `other` made of the same base, where only one of them changed it, or both alike.
+
+    Args:
+        base: the value that both began with; None if there was none.
+        own: what became of it here.
+        other: what became of it there.
+        conflict: returns the error that is raised if both changed it.
+    """
+    if other is base or own is other:
+        return own
+    if own is base:
+        return other
+    if other == base or own == other:
+        return own
+    if own == base:
+        return other
+    raise conflict()
+
+
+def merge_maps(
+    base: FrozenMap[str, T], own: FrozenMap[str, T], other: FrozenMap[str, T], thing: Callable[[str], str]
+) -> FrozenMap[str, T]:
+    """Return `own` with the keys that `other` set and deleted since `base`.
+
+    Args:
+        base: the map that both began with.
+        own: what became of it here.
+        other: what became of it there.
+        thing: returns the name of a key's value, for the `Conflict` that is raised if both changed it.
+    """
+    for key in base | other:
+        before, mine, theirs = (items.get(key, _ABSENT) for items in (base, own, other))
+
+        def conflict(key: str = key, before: Any = before, mine: Any = mine) -> Conflict:
+            return Conflict(thing(key), getattr(before, "rev", 0), getattr(mine, "rev", 0), CHANGED_MEANWHILE)
+
+        value = merge_changes(before, mine, theirs, conflict)
+        if value is _ABSENT:
+            own = own.delete(key)
+        elif value is not mine:
+            own = own.set(key, value)
+    return own
 
 
 def check_fields(kind: type[Value], names: Iterable[str]) -> None:

@@ -108,7 +108,7 @@ class PromotionRun(Value, frozen=True, kw_only=True):
 
 def digest(value: Any) -> str:
     """Return a digest that identifies a value of the working context."""
-    return sha256(codec.encode({"value": value})).hexdigest()
+    return sha256(codec.encode({"value": value}, sort_keys=True)).hexdigest()
 
 
 def fingerprint(entry: Entry) -> str:
@@ -117,7 +117,7 @@ def fingerprint(entry: Entry) -> str:
     content = entry.replace(
         superseded_by=None, superseded_at=None, superseded_reason=None, stale=False, rev=0
     )
-    return sha256(content.to_json()).hexdigest()
+    return sha256(codec.encode(content, sort_keys=True)).hexdigest()
 
 
 def entry_id_for_value(session_id: str, key: str, value: Any, before: PromotionMark | None) -> str:

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 from omoide.core import action as directives
 from omoide.core.action import Action, Directive
 from omoide.core.agent import Agent
-from omoide.core.definition import apply_result, error_directive
+from omoide.core.definition import apply_late_result, error_directive
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
-from omoide.core.state import PARENT, SLOTS, Context, Parent, slot_of
-from omoide.errors import Conflict, IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
+from omoide.core.state import PARENT, Context, Parent
+from omoide.errors import IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
+from omoide.runtime.mailbox import Change
 from omoide.runtime.scheduler import next_after
 from omoide.runtime.tasks import BlockingWork, Work, await_guarded
 from omoide.turns.tools import call_action
@@ -83,7 +84,7 @@ def adopt_child(directive: directives.AdoptChild, server: AgentServer) -> None:
     if child is server or _is_ancestor(child, server):
         raise Invalid("child", f"{directive.child!r} is the agent itself or its ancestor", "adopt another")
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
-    child.enqueue_change(lambda agent: (PARENT.put(agent, parent), []))
+    child.enqueue_change(Change(lambda agent: (PARENT.put(agent, parent), [])))
     _attach_child(child, directive.tag, server)
 
 
@@ -157,31 +158,48 @@ def _is_ancestor(candidate: AgentServer, server: AgentServer) -> bool:
 
 def run_instruction(directive: directives.RunInstruction, server: AgentServer) -> None:
     """Run an action beside the mailbox; nothing waits for it."""
+    server.begin_effect(server.current_signal)
     server.start_job(partial(_run_instruction, directive, server, server.current_signal), "run")
 
 
 async def _run_instruction(
     directive: directives.RunInstruction, server: AgentServer, signal: Signal | None
 ) -> None:
-    instruction, before = directive.instruction, server.agent
-    task_scope = server.task_scope
-    status, result, error = "ok", None, None
+    task_scope, change = server.task_scope, None
+    try:
+        change = await _await_result(directive, server.agent, signal)
+    except Exception as error:
+        if not task_scope.closed:
+            server.report_failure(error, "run", (signal, False), directive.instruction.action)
+    if task_scope.closed:
+        return
+    if change is None:
+        server.end_effect(signal)
+    else:
+        server.enqueue_change(change)
+
+
+async def _await_result(directive: directives.RunInstruction, before: Agent, signal: Signal | None) -> Change:
+    """Run an action, and return the change of the agent that its result is."""
+    instruction, wanted = directive.instruction, directive.result_action
+    status, result, message = "ok", None, None
     try:
         action = instruction.target or before.definition.action(instruction.action)
         params = action.check(instruction.params)
         result = await await_guarded(call_action(action, Context(before, signal), params))
-    except Exception as exception:
-        status, error = "error", exception
-    if task_scope.closed:
-        return
-    if directive.result_action is not None:
-        report = {"action": instruction.action, "status": status, "result": _result_value(result)}
-        report["error"] = None if error is None else error_directive(error, "run").message
-        server.enqueue_change(partial(_call_result_action, directive.result_action, report, signal))
-    elif error is not None:
-        server.report_failure(error, "run", (signal, False), instruction.action)
-    else:
-        server.enqueue_change(partial(_merge_result, before, result))
+    except Exception as error:
+        if wanted is None:
+            raise
+        status, message = "error", error_directive(error, "run").message
+    if wanted is None:
+        return Change(partial(_merge_result, before, result), signal, instruction.action)
+    report = {"action": instruction.action, "status": status}
+    report |= {"result": _result_value(result), "error": message}
+    return Change(partial(_call_result_action, wanted, report, signal), signal, wanted)
+
+
+def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:
+    return apply_late_result(before, agent, result)
 
 
 def _call_result_action(
@@ -191,21 +209,6 @@ def _call_result_action(
     # An action declares which parts of the report it takes.
     accepted = {field: value for field, value in params.items() if field in action.schema.fields}
     return agent.cmd((action, accepted), signal=signal)
-
-
-def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:
-    """Merge a result into an agent; raise `Conflict` for a slot that has changed since the action began."""
-    value = result[0] if isinstance(result, tuple) and result else result
-    slot = slot_of(value)
-    keys = [slot.key] if slot is not None else []
-    if isinstance(value, Mapping):
-        keys = [key for key in SLOTS if key in value]
-    for key in keys:
-        old, new = SLOTS[key].get(before), SLOTS[key].get(agent)
-        # A slot is replaced as a whole, so the changes of another action would be lost.
-        if old is not new:
-            raise Conflict(f"{key} of agent {agent.id!r}", getattr(old, "rev", 0), getattr(new, "rev", 0))
-    return apply_result(agent, result)
 
 
 def _result_value(result: Any) -> Any:

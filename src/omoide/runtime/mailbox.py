@@ -19,7 +19,7 @@ from omoide import clock
 from omoide.core.signal import Signal
 
 if TYPE_CHECKING:
-    from omoide.core.action import Directive
+    from omoide.core.action import Directive, Error
     from omoide.core.agent import Agent
 
 
@@ -106,13 +106,48 @@ class PendingReply:
 class Envelope:
     """A signal on its way into an agent, and the reply that its sender waits for."""
 
-    __slots__ = ("internal", "reply", "signal")
+    __slots__ = ("awaits_effects", "internal", "reply", "signal")
 
-    def __init__(self, signal: Signal, reply: PendingReply | None = None, *, internal: bool = False) -> None:
+    def __init__(
+        self,
+        signal: Signal,
+        reply: PendingReply | None = None,
+        *,
+        internal: bool = False,
+        awaits_effects: bool = False,
+    ) -> None:
         self.signal = signal
         self.reply = reply
         self.internal = internal
         """True if the runtime itself sent it: an agent need not have a route for it."""
+        self.awaits_effects = awaits_effects
+        """True if the reply comes after the effectful actions of the signal, and raises their first error."""
+
+
+class AwaitedEffects:
+    """The effectful actions of a signal whose sender waits for them."""
+
+    __slots__ = ("began", "error", "reply", "running", "signal")
+
+    def __init__(self, signal: Signal, reply: PendingReply) -> None:
+        self.signal = signal
+        self.reply = reply
+        self.began = False
+        """True once all directives of the signal were executed."""
+        self.running = 0
+        self.error: Error | None = None
+        """The first error about the signal."""
+
+
+class Change:
+    """A change of the agent by its own work, and the signal and the action that led to it."""
+
+    __slots__ = ("action", "apply", "signal")
+
+    def __init__(self, apply: AgentChange, signal: Signal | None = None, action: str | None = None) -> None:
+        self.apply = apply
+        self.signal = signal
+        self.action = action
 
 
 class SaveRequest:
@@ -137,7 +172,7 @@ class _Sender:
         self.rejected = False
 
 
-MailboxItem = Envelope | SaveRequest | AgentChange
+MailboxItem = Envelope | SaveRequest | Change
 
 
 class Mailbox:

@@ -271,20 +271,37 @@ class Runtime:
         self._require_open().start_soon(supervise, server, self)
         return server
 
-    async def call(self, id: str, signal: Signal, *, timeout: float | None = None) -> Agent:
+    async def call(
+        self, id: str, signal: Signal, *, timeout: float | None = None, raise_errors: bool = False
+    ) -> Agent:
         """Have a signal handled, and return the agent after it; its directives may still be under way.
 
         Of an agent that runs elsewhere in a fleet, the result is loaded from the store that the fleet shares,
         as it was last saved, and its kind has to be registered here.
 
+        Args:
+            id: The agent.
+            signal: The signal.
+            timeout: The seconds to wait at most.
+            raise_errors: True to wait for the effectful actions of the signal too, until their results are
+                merged, and to raise the first error about the signal.
+
         Raises:
             NotRunning: No agent of this id runs.
             Unrouted: The agent has no route for the signal.
+            ActionFailed: An action failed, and `raise_errors` is set.
+            Invalid: `raise_errors` is set, and the agent runs elsewhere in a fleet.
             Dropped: The agent ended before it handled the signal.
             TimedOut: It took longer than `timeout` seconds; the signal may still be handled.
         """
-        envelope = Envelope(check_signal(signal), PendingReply())
+        envelope = Envelope(
+            check_signal(signal),
+            PendingReply(),
+            awaits_effects=check_instance(raise_errors, "raise_errors", kind=bool),
+        )
         if self._is_remote(id):
+            if raise_errors:
+                raise Invalid("raise_errors", f"is not possible: {id!r} runs on another node", "leave it out")
             reply: Any = await self.ask(id, signal, timeout=timeout)
             agent, _ = await load_agent(
                 id, self.registry.kind(reply.data["name"]), self.open_checkpoint_store()

@@ -33,9 +33,17 @@ from omoide.core.frozen import FrozenMap
 from omoide.core.identity import Identity
 from omoide.core.signal import Signal
 from omoide.core.state import Context
-from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
+from omoide.core.value import shallow_copy
+from omoide.errors import ActionFailed, Dropped, TimedOut, Unrouted, WrongType
 from omoide.runtime.checkpoints import save_agent
-from omoide.runtime.mailbox import AgentChange, Envelope, Mailbox, PendingReply, SaveRequest
+from omoide.runtime.mailbox import (
+    AwaitedEffects,
+    Change,
+    Envelope,
+    Mailbox,
+    PendingReply,
+    SaveRequest,
+)
 from omoide.runtime.policy import AgentOptions, is_error_report, log_error
 from omoide.runtime.providers.resolver import ProviderQueues
 from omoide.runtime.tasks import (
@@ -64,7 +72,7 @@ YIELD_EVERY = 16
 
 ErrorOrigin = tuple[Signal | None, bool]
 """The signal that an error is about, and whether it came from a directive of the error policy."""
-QueuedDirective = tuple[Directive, Signal | None, bool]
+QueuedDirective = tuple[Directive | AwaitedEffects, Signal | None, bool]
 
 
 class Ownership(Protocol):
@@ -159,6 +167,7 @@ class AgentServer:
     """The task of one running agent. Others talk to it through the `Runtime`."""
 
     __slots__ = (
+        "_awaited_effects",
         "_capture_plugins",
         "_directives",
         "_exit",
@@ -218,6 +227,8 @@ class AgentServer:
             plugin for plugin in agent.definition.plugins if hasattr(plugin, "capture")
         )
         self._directives: deque[QueuedDirective] = deque()
+        self._awaited_effects: dict[int, AwaitedEffects] = {}
+        """Those that senders wait for, by the identity of the signal."""
         self._is_draining = False
         self._in_remedy = False
         """True while a directive that the error policy returned is executed."""
@@ -325,7 +336,10 @@ class AgentServer:
     # Signals
 
     def _handle(self, envelope: Envelope) -> None:
-        signal = self.current_signal = envelope.signal
+        signal = envelope.signal
+        if envelope.awaits_effects:
+            signal = shallow_copy(signal)  # the same signal may be sent twice at the same time
+        self.current_signal = signal
         try:
             directives = self._receive(signal)
         except BaseException as error:
@@ -337,12 +351,19 @@ class AgentServer:
         unrouted = next((directive for directive in directives if _is_unrouted(directive)), None)
         if unrouted is not None and envelope.internal:
             directives, unrouted = _internal_errors(signal), None
+        awaited = None
         if envelope.reply is not None:
-            self._resolve_reply(envelope.reply, signal, unrouted)
+            if envelope.awaits_effects and unrouted is None:
+                awaited = self._awaited_effects[id(signal)] = AwaitedEffects(signal, envelope.reply)
+            else:
+                self._resolve_reply(envelope.reply, signal, unrouted)
         if self._capture_plugins and not is_error_report(signal, self):
             directives += self._run_capture_plugins(signal)
         if directives:
             self.execute_directives(directives)
+        if awaited is not None:
+            self._directives.append((awaited, signal, False))  # reached when those before it are executed
+            self._start_drain()
         self.current_signal = None
 
     def _receive(self, signal: Signal) -> list[Directive]:
@@ -370,14 +391,45 @@ class AgentServer:
                 self.report(error_directive(error, "capture"))
         return directives
 
-    def _apply_change(self, change: AgentChange) -> None:
+    def _apply_change(self, change: Change) -> None:
+        self.current_signal = change.signal
         try:
-            self.agent, directives = change(self.agent)
+            self.agent, directives = change.apply(self.agent)
         except Exception as error:
-            self.report(error_directive(error, "result"))
+            self.report(error_directive(error, "result", change.action))
         else:
             self.persistence.unsaved_count += 1
             self.execute_directives(directives)
+        self.current_signal = None
+        self.end_effect(change.signal)
+
+    # Effects that a sender waits for
+
+    def begin_effect(self, signal: Signal | None) -> None:
+        """Count an effectful action that a signal led to; `end_effect` has to follow."""
+        if (awaited := self._awaited_effects.get(id(signal))) is not None:
+            awaited.running += 1
+
+    def end_effect(self, signal: Signal | None) -> None:
+        """Count the end of an effectful action, and reply to the sender after the last one."""
+        if (awaited := self._awaited_effects.get(id(signal))) is not None:
+            awaited.running -= 1
+            self._reply_after_effects(awaited)
+
+    def _reply_after_effects(self, awaited: AwaitedEffects) -> None:
+        if not awaited.began or awaited.running:
+            return
+        del self._awaited_effects[id(awaited.signal)]
+        if awaited.error is not None:
+            awaited.reply.set_exception(ActionFailed(self.id, awaited.signal.type, awaited.error))
+        elif self.options.save_every != 1 or not self.mailbox.put_internal(SaveRequest(awaited.reply)):
+            awaited.reply.set_result(self.agent)
+
+    def _fail_awaited_effects(self, reason: str) -> None:
+        """Reply to senders whose effects end with this run."""
+        awaited_effects, self._awaited_effects = self._awaited_effects, {}
+        for awaited in awaited_effects.values():
+            awaited.reply.set_exception(Dropped(self.id, awaited.signal.type, reason))
 
     # Directives
 
@@ -412,6 +464,10 @@ class AgentServer:
         before = self.current_signal
         while self._directives and self._exit is None:
             directive, self.current_signal, self._in_remedy = self._directives.popleft()
+            if isinstance(directive, AwaitedEffects):
+                directive.began = True
+                self._reply_after_effects(directive)
+                continue
             blocking = self._execute(directive)
             if blocking is not None:
                 origin = self.current_signal, self._in_remedy
@@ -459,6 +515,9 @@ class AgentServer:
     def report(self, error: Error) -> None:
         """Pass an error to the policy, and execute the directive that it returns."""
         self.error_count += 1
+        awaited = self._awaited_effects.get(id(self.current_signal))
+        if awaited is not None and awaited.error is None:
+            awaited.error = error
         if self._in_remedy:  # asking the policy about its own directive could go on for ever
             log_error(error, self)
             return
@@ -531,10 +590,11 @@ class AgentServer:
             self.runtime.drop(self.id, envelope, "queue_overflow", accepted=False)
             self._report_overflow(f"signal {signal.type!r}")
 
-    def enqueue_change(self, change: AgentChange) -> None:
+    def enqueue_change(self, change: Change) -> None:
         """Apply a change to the agent, in its turn."""
         if not self.mailbox.put_internal(change):
             self._report_overflow("the result of a job")
+            self.end_effect(change.signal)
 
     def _report_overflow(self, what: str) -> None:
         message = f"queue_overflow: {what} was dropped; {len(self.mailbox)} items wait already"
@@ -567,6 +627,7 @@ class AgentServer:
         self._hibernation, self._save_on_exit = None, False
         self.task_scope.close()
         self.task_scope, self._is_draining = TaskScope(), False
+        self._fail_awaited_effects("its effects were cancelled")
         if self._provider_queues is not None:
             self._provider_queues.abort(self, RESTARTED)
         self.mailbox.reopen()
@@ -591,6 +652,7 @@ class AgentServer:
         dropped = Dropped(self.id, "?", f"the agent ended ({exit.reason})")
         for reply in self.persistence.pop_waiters():
             reply.set_exception(dropped)
+        self._fail_awaited_effects(f"the agent ended ({exit.reason})")
         if self._hibernation is not None and not restarting:
             self._hibernation.set_exception(dropped)
         # Every memory request gets an answer; an agent that is not restarted could not read it.
@@ -598,7 +660,8 @@ class AgentServer:
             if self._provider_queues is not None:
                 self._provider_queues.abort(self, RESTARTED)
             for directive, _, _ in [*self._directives]:
-                self.runtime.refuse_directive(self, directive, RESTARTED)
+                if isinstance(directive, Directive):
+                    self.runtime.refuse_directive(self, directive, RESTARTED)
         self._directives.clear()
 
     def restart(self, agent: Agent) -> None:

@@ -44,6 +44,7 @@ _STATUS: tuple[tuple[type[OmoideError], int], ...] = (
     (errors.TimedOut, 504),
     (errors.Dropped, 503),
     (errors.Unrouted, 422),
+    (errors.ActionFailed, 422),
     (OmoideError, 500),
 )
 """Ordered: the first class that matches decides."""

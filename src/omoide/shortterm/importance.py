@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import msgspec
-from immutables import Map
 
 from omoide import clock
 from omoide.core import entry
 from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_LIST, FrozenList, check_text, value_type
+from omoide.core.maps import Items, delete_item, set_item
 from omoide.core.value import (
     Count,
     Millis,
@@ -68,9 +68,9 @@ class AccessStats(Value, frozen=True, kw_only=True):
     recency: Millis | None = None
 
 
-UsageCounts = Map[AccessKey, tuple[int, int]]
+UsageCounts = Items[AccessKey, tuple[int, int]]
 
-_NO_COUNTS: UsageCounts = Map()
+_NO_COUNTS: UsageCounts = {}
 
 
 class AccessLog(Record, frozen=True, kw_only=True):
@@ -171,7 +171,9 @@ class AccessLog(Record, frozen=True, kw_only=True):
         # The last access stays as it is: an access that remains in the log is not older than this one.
         count, last = self.figures[oldest.key]
         figures = (
-            self.figures.delete(oldest.key) if count == 1 else self.figures.set(oldest.key, (count - 1, last))
+            delete_item(self.figures, oldest.key)
+            if count == 1
+            else set_item(self.figures, oldest.key, (count - 1, last))
         )
         set_field(self, "figures", figures)
 
@@ -179,7 +181,7 @@ class AccessLog(Record, frozen=True, kw_only=True):
 def _count_access(figures: UsageCounts, access: AccessEvent) -> UsageCounts:
     key = access.key
     counts = figures.get(key)
-    return figures.set(key, (1 if counts is None else counts[0] + 1, access.timestamp))
+    return set_item(figures, key, (1 if counts is None else counts[0] + 1, access.timestamp))
 
 
 def _parse_key(key: object) -> tuple[bool, str]:

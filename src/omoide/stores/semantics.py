@@ -358,7 +358,7 @@ def request_fingerprint(request: WriteRequest) -> bytes:
     if entry.id.startswith("mem_"):
         # A repeated call may have made its entry anew, with a fresh id of our own.
         entry = replace_unchecked(entry, id="mem_")
-    fields = codec.to_builtins(entry)
+    fields = codec.to_builtins(entry, sort_keys=True)
     del fields["stale"]  # not the caller's to say
     for name in ("user_id", "key"):  # as before there were any: receipts outlive an upgrade
         if fields[name] is None:

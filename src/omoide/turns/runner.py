@@ -89,7 +89,7 @@ class Snapshot(Value, frozen=True, kw_only=True):
         return self
 
     def _compute_digest(self) -> str:
-        return sha256(codec.encode(self.replace(digest=""))).hexdigest()
+        return sha256(codec.encode(self.replace(digest=""), sort_keys=True)).hexdigest()
 
 
 class TurnResult(Value, frozen=True, kw_only=True):

@@ -543,10 +543,14 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         """Read a spec from YAML, with code as for `from_json`; tags and aliases are refused."""
         return cls._from_plain(_parse_yaml(text, cls.__name__)).bind(**code)
 
+    def to_json(self) -> bytes:
+        """Encode the spec as JSON with the keys of maps sorted: equal specs have equal bytes."""
+        return codec.encode(self, sort_keys=True)
+
     def to_yaml(self) -> str:
-        """Return the spec as YAML."""
+        """Return the spec as YAML, its keys sorted as in JSON."""
         _import_yaml()
-        text = msgspec.yaml.encode(codec.to_builtins(self))
+        text = msgspec.yaml.encode(codec.to_builtins(self, sort_keys=True))
         _check_yaml_size(text, type(self).__name__)
         return text.decode()
 

@@ -80,8 +80,10 @@ def _to_plain(value: Any, depth: int) -> Any:
                 # Slots hold the memory, thread and identity of an agent, which are not the result of a tool.
                 if key not in SLOTS
             }
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple():
             return [_to_plain(inner, depth + 1) for inner in value]
+        case set() | frozenset():
+            return sorted((_to_plain(inner, depth + 1) for inner in value), key=msgspec.json.encode)
         case _:
             return _object_to_plain(value, depth)
 
