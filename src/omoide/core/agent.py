@@ -14,9 +14,10 @@ comes first; agents without an age come last, and ties keep the given order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Set
 from contextlib import nullcontext
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import msgspec
 
@@ -32,6 +33,7 @@ from omoide.core.definition import (
     Plugin,
     Route,
     check_outcome,
+    check_parent,
     check_same_agent,
     error_directive,
     matching_routes,
@@ -44,6 +46,7 @@ from omoide.core.value import Id, Name, check_texts, set_field
 from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, OmoideError, WrongType
 
 _ABSENT = object()
+_log = logging.getLogger("omoide")
 
 
 def initial_state(definition: Definition, values: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
@@ -81,8 +84,16 @@ def mount_plugins(agent: Agent, keys: Set[str] | None = None) -> Agent:
 
 def _mount(agent: Agent, plugin: Plugin) -> Agent:
     before = agent.state
-    result = plugin.mount(agent, plugin.config)
-    slice, written = _split_mount_result(result, agent)
+    slice, written = None, agent
+    if type(plugin).mount is not Plugin.mount:  # most plugins have no mount
+        watched = _MountedAgent.watch(agent)
+        slice, written = _split_mount_result(plugin.mount(watched, plugin.config), watched)
+        if written is watched and watched.changes.found:
+            _log.warning(
+                "plugin %r of agent %r: mount changed the agent that it was given and did not return it, so "
+                "the change is lost; return the agent, alone or with the slice",
+                plugin.label, agent.name,
+            )  # fmt: skip
     state = written.state
     # A plugin owns one key; identity (`is`) is enough, because values are frozen and shared.
     for key in {*state, *before}:
@@ -90,6 +101,7 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
             raise Invalid(
                 f"state.{key}", "is not owned by the plugin", f"write {plugin.key!r}, memory or identity"
             )
+    check_parent(before, state)
     if slice is not None:
         state = state.set(plugin.key, _merge_slice(state.get(plugin.key), slice, plugin))
     check_state(state)
@@ -101,9 +113,9 @@ def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:
     """Return the slice and the agent from what a mount returned."""
     # Accepted: None, a slice, an agent, and both in either order.
     slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
-    if isinstance(slice, type(agent)):
+    if isinstance(slice, Agent):
         slice, written = (None if written is agent else written), slice
-    if not isinstance(written, type(agent)):
+    if not isinstance(written, Agent):
         raise WrongType("the agent that mount returned", "an Agent", written)
     return slice, written
 
@@ -239,6 +251,44 @@ class Agent(Stateful, frozen=True, kw_only=True):
         return msgspec.structs.replace(agent, state=state, definition=definition)
 
 
+class _Changes:
+    """Whether an agent that differs from the given one was made during a mount."""
+
+    __slots__ = ("before", "found")
+
+    def __init__(self, before: FrozenMap[str, Any]) -> None:
+        self.before = before
+        self.found = False
+
+
+class _MountedAgent(Agent, frozen=True, kw_only=True):
+    """The agent that a mount is given. It notices changes, which are lost unless they are returned."""
+
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = Agent.EXCLUDED_FIELDS | {"changes"}
+    IS_WATCHED: ClassVar[bool] = True
+
+    changes: _Changes = _Changes(EMPTY_MAP)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.record_change()
+
+    def record_change(self) -> None:
+        """Compare the state with that of the given agent."""
+        old, new = self.changes.before, self.state
+        if not self.changes.found:
+            self.changes.found = len(old) != len(new) or any(old.get(key) is not new[key] for key in new)
+
+    @classmethod
+    def watch(cls, agent: Agent) -> Self:
+        """Return an agent to pass to a mount."""
+        watched = cls(id=agent.id, name=agent.name, definition=agent.definition)
+        set_field(watched, "description", agent.description)
+        set_field(watched, "state", agent.state)
+        set_field(watched, "changes", _Changes(agent.state))
+        return watched
+
+
 def cmd(
     agent: Agent, action: ActionLike | list[Any], *, signal: Signal | None = None, now: int | None = None
 ) -> tuple[Agent, list[Directive]]:
@@ -271,7 +321,12 @@ def clock_at(now: int | None) -> Any:
 def _parse_before_result(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agent, Instructions]:
     """Return the agent and the instructions from what `on_before_cmd` returned."""
     if isinstance(result, tuple) and len(result) == 2:
-        result, instructions = result[0], Instruction.normalize(result[1])
+        result, instructions = result
+        # A hook is given a tuple of instructions, and may return it; any other tuple is (action, params).
+        given_back = isinstance(instructions, tuple) and all(
+            isinstance(instruction, Instruction) for instruction in instructions
+        )
+        instructions = instructions if given_back else Instruction.normalize(instructions)
     return check_same_agent(
         check_agent(result, "the result of on_before_cmd"), "on_before_cmd", agent
     ), instructions

@@ -21,22 +21,27 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedDict, cast, runtime_checkable
 
 import msgspec
 
 from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
 from omoide.core.codec import Frozen
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.memory import reserved_spaces
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal, check_pattern, matches_pattern, specificity
 from omoide.core.state import (
     IDENTITY,
     MEMORY,
+    PARENT,
     SLOTS,
     STRATEGY,
     THREAD,
     Context,
+    DeleteKeys,
+    SetPath,
+    Stateful,
     StateOp,
     StrategyState,
     check_state,
@@ -181,11 +186,26 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
     for effect in effects:  # all are checked before the first is applied
         if not isinstance(effect, (Directive, StateOp)):
             raise WrongType("directives", "Directives and state operations only", effect)
-    state = merge_result(agent.state, result)
+    if isinstance(result, Stateful):
+        state = check_same_agent(cast("Agent", result), "the action", agent).state
+    else:
+        state = merge_result(agent.state, result)
     for effect in effects:
         if isinstance(effect, StateOp):
             state = effect.apply(state)
-    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+    misplaced = agent.definition.misplaced_keys(state, agent.state)
+    directives = [effect for effect in effects if isinstance(effect, Directive)]
+    return with_checked_state(agent, state), [*directives, *map(_misplaced_error, misplaced)]
+
+
+def _misplaced_error(key: str) -> Error:
+    return Error(
+        message=f"state.{key} was written, which is not the space {key!r} of the memory; change ctx.memory "
+        f"and return that, or declare {key!r} in the agent's schema",
+        context="result",
+        field=f"state.{key}",
+        kind="Misplaced",
+    )
 
 
 def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
@@ -202,8 +222,37 @@ def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     for key, slot in SLOTS.items():
         if slot.has(agent) and state.get(key) is None:
             raise InvalidState(f"state.{key}", "would be lost", f"return a {slot.kind.__name__} in its place")
+    memory_before, memory_after = MEMORY.get(agent), state.get(MEMORY.key)
+    if memory_before is not None and memory_after is not memory_before:
+        memory_after.check_continues(memory_before)
+    check_parent(agent.state, state)
     agent.definition.check_state(state, agent.state)
     return with_state(agent, state)
+
+
+def check_parent(before: FrozenMap[str, Any], after: FrozenMap[str, Any]) -> None:
+    """Raise `InvalidState` if a state has another parent than the one before: it is set once."""
+    parent = before.get(PARENT.key)
+    if parent is not None and after.get(PARENT.key) != parent:
+        raise InvalidState(f"state.{PARENT.key}", f"is set once, to agent {parent.id!r}", "leave it as it is")
+
+
+def changes_since(before: Agent, result: object) -> object:
+    """Return the result of an action that took time: an Agent becomes the changes that it makes.
+
+    The agent may have changed meanwhile, so that the returned one as a whole would undo that.
+    """
+    value, effects = result if isinstance(result, tuple) and len(result) == 2 else (result, ())
+    if not isinstance(value, Stateful):
+        return result
+    state = check_same_agent(cast("Agent", value), "the action", before).state
+    changed = [key for key in state if state[key] is not before.state.get(key, _ABSENT)]
+    # A mapping would be merged into the maps of other keys, and keep what the action removed from them.
+    ops: list[StateOp] = [SetPath(path=[key], value=state[key]) for key in changed if key not in SLOTS]
+    removed = [key for key in before.state if key not in state]
+    if removed:
+        ops.append(DeleteKeys(keys=removed))
+    return {key: state[key] for key in changed if key in SLOTS}, [*ops, *effects]
 
 
 def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
@@ -723,6 +772,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             own, old = self.own_state(state), self.own_state(known)
             if before is None or own.keys() != old.keys() or any(own[key] is not old[key] for key in own):
                 self.schema.check(own, _state_error)
+
+    def misplaced_keys(self, state: FrozenMap[str, Any], before: FrozenMap[str, Any]) -> list[str]:
+        """Return the new keys of a state that are called like a reserved space and that nothing declares."""
+        new = [name for name in reserved_spaces() if name in state and name not in before]
+        if not new:
+            return new
+        declared = {*(self.schema.fields if self.schema else ()), *(plugin.key for plugin in self.plugins)}
+        return [name for name in new if name not in declared]
 
     def own_state(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
         """Return the state without slots and slices."""
