@@ -106,6 +106,9 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
         state = state.set(plugin.key, _merge_slice(state.get(plugin.key), slice, plugin))
     check_state(state)
     plugin.check_slice(state.get(plugin.key))
+    identity: Identity | None = state.get(IDENTITY.key)
+    if identity is not None:
+        agent.definition.check_extensions(identity, IDENTITY.get(agent))
     return with_state(agent, state)
 
 

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedD
 
 import msgspec
 
+from omoide.core import codec
 from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
 from omoide.core.codec import Frozen
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
+from omoide.core.identity import PUBLIC_KEY, Identity
 from omoide.core.memory import reserved_spaces
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal, check_pattern, matches_pattern, specificity
@@ -74,6 +76,7 @@ Migration = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
 Outcome = tuple["Agent", list[Directive]]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED_KEY = re.compile(r"__.*__\Z", re.DOTALL)
 _ABSENT = object()
 
 
@@ -425,6 +428,10 @@ class Plugin:
     vsn: ClassVar[str] = ""
     schema: ClassVar[type | None] = None
     config_schema: ClassVar[type | None] = None
+    extension_schema: ClassVar[type | None] = None
+    """The shape of the plugin's slice of the identity; it need not name `__public__`."""
+    extension_max_bytes: ClassVar[int | None] = 65_536
+    """The size that the slice may have, encoded as JSON; None for any."""
     signal_patterns: ClassVar[Sequence[str]] = ()
     tags: ClassVar[Sequence[str]] = ()
     capabilities: ClassVar[Sequence[str]] = ()
@@ -446,6 +453,13 @@ class Plugin:
             )
         if self.state_key:
             check_text(self.state_key, f"{owner}: state_key")
+        key = self.state_key or self.name
+        if _RESERVED_KEY.match(key) and key not in SLOTS:
+            raise InvalidDefinition(
+                f"{owner}: state_key",
+                f"{key!r} would be a new reserved key",
+                "use a key without underscores around it, or a memory space",
+            )
         if alias is not None and self.singleton:
             raise InvalidDefinition(
                 owner, "is a singleton: Cannot alias singleton plugin", "mount it once, without alias"
@@ -454,6 +468,11 @@ class Plugin:
             raise InvalidDefinition(f"{owner}: alias", f"is {alias!r}", "use letters, digits and underscores")
         self.alias = alias
         self.slice_schema = None if self.schema is None else Schema(self.schema, owner)
+        self._extension_schema = (
+            None if self.extension_schema is None else Schema(self.extension_schema, f"{owner}: extension")
+        )
+        if self.extension_max_bytes is not None:
+            check_count(self.extension_max_bytes, f"{owner}: extension_max_bytes")
         self.config: FrozenMap[str, Any] = self._validate_config(config, owner)
         if not isinstance(self.actions, Sequence):
             raise WrongType(f"{owner}: actions", "a list of Actions", self.actions)
@@ -506,6 +525,25 @@ class Plugin:
             self.slice_schema.check(
                 freeze_map(EMPTY_MAP if slice is None else slice, f"state.{self.key}"), self._slice_error
             )
+
+    def check_extension(self, slice: object) -> None:
+        """Raise `InvalidState` if a slice of the identity is too large or does not fit the plugin's schema."""
+        size = len(msgspec.json.encode(codec.dump(slice)))
+        if self.extension_max_bytes is not None and size > self.extension_max_bytes:
+            raise InvalidState(
+                f"identity.extensions.{self.label}",
+                f"allows extension_max_bytes {self.extension_max_bytes}, this would make {size}",
+                "keep a short description here, and data in memory or a store",
+            )
+        schema = self._extension_schema
+        if schema is not None:
+            values = freeze_map(slice, f"identity.extensions.{self.label}")
+            if PUBLIC_KEY not in schema.fields:
+                values = values.delete(PUBLIC_KEY)
+            schema.check(values, self._extension_error)
+
+    def _extension_error(self, field: str, problem: str, remedy: str) -> InvalidState:
+        return InvalidState(f"identity.extensions.{self.label}.{field}", problem, remedy)
 
     def _slice_error(self, field: str, problem: str, remedy: str) -> InvalidState:
         return InvalidState(f"state.{self.key}.{field}", problem, remedy)
@@ -765,6 +803,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         """Raise `InvalidState` if a part that differs from `before` does not fit the schemas."""
         # Parts are frozen: one that is the same object was checked when it was set.
         known = EMPTY_MAP if before is None else before
+        identity = state.get(IDENTITY.key)
+        if identity is not None and identity is not known.get(IDENTITY.key):
+            self.check_extensions(identity, known.get(IDENTITY.key))
         for plugin in self.plugins:
             if plugin.key in state and state[plugin.key] is not known.get(plugin.key, _ABSENT):
                 plugin.check_slice(state[plugin.key])
@@ -772,6 +813,17 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             own, old = self.own_state(state), self.own_state(known)
             if before is None or own.keys() != old.keys() or any(own[key] is not old[key] for key in own):
                 self.schema.check(own, _state_error)
+
+    def check_extensions(self, identity: Identity, before: Identity | None) -> None:
+        """Raise `InvalidState` if a slice that differs from the identity before is not as its plugin says."""
+        extensions = identity.extensions
+        old = EMPTY_MAP if before is None else before.extensions
+        if not extensions or extensions is old:
+            return
+        for plugin in self.plugins:
+            slice = extensions.get(plugin.label)
+            if slice is not None and slice is not old.get(plugin.label):
+                plugin.check_extension(slice)
 
     def misplaced_keys(self, state: FrozenMap[str, Any], before: FrozenMap[str, Any]) -> list[str]:
         """Return the new keys of a state that are called like a reserved space and that nothing declares."""

@@ -79,10 +79,17 @@ class Stateful(Value, frozen=True, kw_only=True):
 class Slot(Generic[T]):
     """A reserved key of the state, and the type of its value."""
 
-    def __init__(self, key: str, kind: type[T], factory: Callable[..., T]) -> None:
+    def __init__(
+        self,
+        key: str,
+        kind: type[T],
+        factory: Callable[..., T],
+        check: Callable[[Agent, T], None] | None = None,
+    ) -> None:
         self.key = key
         self.kind = kind
         self._factory = factory
+        self._check = check
 
     @overload
     def get(self, agent: Agent) -> T | None: ...
@@ -96,7 +103,10 @@ class Slot(Generic[T]):
         """Return the agent with another value in the slot; nothing else of its state changes."""
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
-        return with_state(agent, wrap_map_lazy(_state_of(agent)._map.set(self.key, value)))
+        state = _state_of(agent)
+        if self._check is not None:
+            self._check(agent, value)
+        return with_state(agent, wrap_map_lazy(state._map.set(self.key, value)))
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
         """Return the agent with `change` applied to the value or None; revisions are left to the caller.
@@ -148,8 +158,12 @@ def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     return new
 
 
+def _check_extensions(agent: Agent, identity: Identity) -> None:
+    agent.definition.check_extensions(identity, IDENTITY.get(agent))
+
+
 MEMORY = Slot("__memory__", Memory, Memory.new)
-IDENTITY = Slot("__identity__", Identity, Identity.new)
+IDENTITY = Slot("__identity__", Identity, Identity.new, _check_extensions)
 THREAD = Slot("__thread__", Thread, Thread.new)
 STRATEGY = Slot("__strategy__", StrategyState, StrategyState)
 PARENT = Slot("__parent__", Parent, Parent)
