@@ -280,10 +280,12 @@ def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Dir
 def check_same_agent(agent: Agent, who: str, before: Agent) -> Agent:
     """Raise `InvalidState` if more than the state of an agent was changed."""
     if agent is not before:
-        if (agent.id, agent.name, agent.definition) != (before.id, before.name, before.definition):
+        if (agent.id, agent.name) != (before.id, before.name):
             raise InvalidState(
                 f"the agent of {who}", f"is {agent.id!r}, not {before.id!r}", "change its state only"
             )
+        if agent.definition != before.definition:
+            raise InvalidState(f"the agent of {who}", "has another definition", "change its state only")
         with_checked_state(before, agent.state)
     return agent
 
@@ -782,6 +784,24 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Definition({self.name!r})"
+
+    def with_plugin(self, plugin: Plugin) -> Definition:
+        """Return the definition with another plugin, and its routes."""
+        return msgspec.structs.replace(
+            self, plugins=(*self.plugins, plugin), routes=(*self.routes, *plugin.routes)
+        )
+
+    def without_plugin(self, label: str) -> tuple[Definition, Plugin]:
+        """Return the definition without a plugin and its routes, and the plugin."""
+        plugin = next((plugin for plugin in self.plugins if plugin.label == label), None)
+        if plugin is None:
+            known = ", ".join(plugin.label for plugin in self.plugins) or "no plugins"
+            raise NotFound("plugin", str(label), f"this agent has {known}")
+        # By identity: a route of the agent itself may be equal to one of the plugin.
+        own = {id(route) for route in plugin.routes}
+        routes = tuple(route for route in self.routes if id(route) not in own)
+        plugins = tuple(other for other in self.plugins if other is not plugin)
+        return msgspec.structs.replace(self, plugins=plugins, routes=routes), plugin
 
     def action_names(self) -> tuple[str, ...]:
         """Return the names of the actions that agents have: their own and those of their plugins."""

@@ -124,6 +124,16 @@ class SaveRequest:
         self.reply = reply
 
 
+class PluginChange:
+    """A change of an agent's plugins, and the reply that its caller waits for."""
+
+    __slots__ = ("change", "reply")
+
+    def __init__(self, change: Callable[[Agent], Agent], reply: PendingReply) -> None:
+        self.change = change
+        self.reply = reply
+
+
 class _Sender:
     """A sender that waits until there is room."""
 
@@ -137,7 +147,7 @@ class _Sender:
         self.rejected = False
 
 
-MailboxItem = Envelope | SaveRequest | AgentChange
+MailboxItem = Envelope | SaveRequest | PluginChange | AgentChange
 
 
 class Mailbox:
