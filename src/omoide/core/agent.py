@@ -14,7 +14,6 @@ comes first; agents without an age come last, and ties keep the given order.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Container, Iterable, Mapping, Set
 from contextlib import nullcontext
 from typing import Any, ClassVar, Self, Unpack, cast
@@ -48,7 +47,6 @@ from omoide.core.value import Id, Name, check_texts, set_field, shallow_copy
 from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, OmoideError, WrongType
 
 _ABSENT = object()
-_log = logging.getLogger("omoide")
 
 
 def initial_state(definition: Definition, values: FrozenMap[str, Any]) -> FrozenMap[str, Any]:
@@ -130,11 +128,7 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
         watched = _MountedAgent.watch(agent)
         slice, written = _split_mount_result(plugin.mount(watched, plugin.config), watched)
         if written is watched and watched.changes.found:
-            _log.warning(
-                "plugin %r of agent %r: mount changed the agent that it was given and did not return it, so "
-                "the change is lost; return the agent, alone or with the slice",
-                plugin.label, agent.name,
-            )  # fmt: skip
+            _warn_of_lost_change(plugin, agent)
     state = written.state
     # A plugin owns one key; identity (`is`) is enough, because values are frozen and shared.
     for key in {*state, *before}:
@@ -151,6 +145,16 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
     if identity is not None:
         agent.definition.check_extensions(identity, IDENTITY.get(agent))
     return with_state(agent, state)
+
+
+def _warn_of_lost_change(plugin: Plugin, agent: Agent) -> None:
+    import logging  # costly to import, and needed for this alone
+
+    logging.getLogger("omoide").warning(
+        "plugin %r of agent %r: mount changed the agent that it was given and did not return it, so the "
+        "change is lost; return the agent, alone or with the slice",
+        plugin.label, agent.name,
+    )  # fmt: skip
 
 
 def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:

@@ -18,9 +18,8 @@ from omoide.core.state import SLOTS, THREAD, Context, check_state, with_state
 from omoide.core.value import Count, Id, Millis, Name, Value, check_count, check_instance, set_field
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
-CHECKPOINT_VERSION = 3
-"""Version of the format. Version 1 lacks `thread` and `definition_version`, version 2 `snapshot` and
-`schedules`; both are still read."""
+CHECKPOINT_VERSION = 2
+"""Version of the format; version 1 lacks `thread` and `definition_version` and is still read."""
 
 
 @value_type

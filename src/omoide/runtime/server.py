@@ -87,7 +87,7 @@ class Ownership(Protocol):
     def has_pending(self, *, idle: bool) -> bool:
         """Return whether something has to be saved or sent without waiting for another signal."""
 
-    async def save(self, agent: Agent, rev: int, schedules: Sequence[PendingSchedule]) -> int:
+    async def save(self, agent: Agent, rev: int, schedules: Sequence[PendingSchedule] = ()) -> int:
         """Save the agent with what was recorded, and return its new revision."""
 
     async def flush(self) -> None:

@@ -187,7 +187,7 @@ class OwnedAgent:
             return False
         return bool(self._unsaved_outbox or self._outbox) or (idle and bool(self._saved[1]))
 
-    async def save(self, agent: Agent, rev: int, schedules: Sequence[PendingSchedule]) -> int:
+    async def save(self, agent: Agent, rev: int, schedules: Sequence[PendingSchedule] = ()) -> int:
         """Save the agent with the signals that it handled and those that it sends."""
         if not self.is_valid():
             raise OwnedElsewhere(self.id, "another runtime")
