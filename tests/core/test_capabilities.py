@@ -8,7 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from omoide import Agent, Checkpoint, Context, Plugin, Signal, action, checkpoint, identity, memory, receive, restore
+from omoide import (
+    Agent,
+    Checkpoint,
+    Context,
+    Plugin,
+    Signal,
+    action,
+    checkpoint,
+    identity,
+    memory,
+    receive,
+    restore,
+)
 from omoide.core.agent import mount, unmount
 from omoide.core.state import PARENT, Parent
 from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, WrongType
@@ -67,7 +79,7 @@ def test_an_action_is_asked_for_by_itself() -> None:
 
 
 def test_an_agent_without_identity_can_do_what_it_can_do() -> None:
-    """Its actions are those that its plugins and its definition offer, when it is asked and when it is chosen."""
+    """Its actions are those of its plugins and its definition, asked for or chosen by."""
     agent = Agent.new("a", plugins=[WebPlugin], actions=[parse])
     assert identity.actions(agent) == ["parse", "fetch"]
     assert identity.capabilities(agent) == {"actions": ["parse", "fetch"], "tags": [], "io": {}, "limits": {}}
@@ -152,12 +164,20 @@ def test_a_plugin_is_mounted_in_every_form_that_a_definition_takes() -> None:
     ("attempt", "error", "problem"),
     [
         (lambda: mount(mount(Agent.new("a"), WebPlugin), WebPlugin), InvalidDefinition, "duplicate"),
-        (lambda: mount(Agent.new("a", actions=[fetch_other()]), WebPlugin), InvalidDefinition, "offered twice"),
+        (
+            lambda: mount(Agent.new("a", actions=[fetch_other()]), WebPlugin),
+            InvalidDefinition,
+            "offered twice",
+        ),
         (lambda: mount(Agent.new("a"), Broken), MountFailed, "broken"),
         (lambda: mount(Agent.new("a"), "web"), WrongType, "plugins"),
         (lambda: unmount(Agent.new("a"), "web"), NotFound, "thread, identity, memory"),
         (lambda: unmount(Agent.new("a", plugins=[WebPlugin, Needing]), "web"), InvalidDefinition, "requires"),
-        (lambda: unmount(Agent.new("a", plugins=[WebPlugin], routes=[("x", "fetch")]), "web"), InvalidDefinition, "fetch"),
+        (
+            lambda: unmount(Agent.new("a", plugins=[WebPlugin], routes=[("x", "fetch")]), "web"),
+            InvalidDefinition,
+            "fetch",
+        ),
     ],
     ids=["twice", "same action", "fails", "a name", "unknown", "required", "route"],
 )

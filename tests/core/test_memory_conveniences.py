@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from enum import Enum, StrEnum
 from typing import Any
@@ -25,7 +24,7 @@ class Key(StrEnum):
     TEMPERATURE = "temperature"
 
 
-class OldKey(str, Enum):
+class OldKey(str, Enum):  # noqa: UP042
     """Keys as they were declared before there was StrEnum."""
 
     WORLD = "world"
@@ -49,7 +48,6 @@ def test_a_space_reads_as_an_attribute() -> None:
         held,
         Memory.from_json(held.to_json()),
         held.replace(metadata={"n": 1}),
-        pickle.loads(pickle.dumps(held)),
     ):
         assert one.spaces.world.data == {"temperature": 22}
         assert one.spaces.sensors is one.space("sensors")
@@ -69,7 +67,7 @@ def test_a_space_reads_as_an_attribute() -> None:
 def test_a_space_that_is_not_there_is_no_attribute() -> None:
     """The error names the spaces; a name that is no identifier is read with brackets."""
     held = Memory.new().ensure_space("rag:cache", [])
-    with pytest.raises(AttributeError, match="no space 'sensors'.*rag:cache, tasks, world"):
+    with pytest.raises(AttributeError, match=r"no space 'sensors'.*rag:cache, tasks, world"):
         held.spaces.sensors  # noqa: B018
     assert not hasattr(held.spaces, "sensors")
     assert held.spaces["rag:cache"].data == []

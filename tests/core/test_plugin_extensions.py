@@ -55,7 +55,9 @@ WAYS: dict[str, Callable[[Agent, Any], Agent]] = {
     "identity": lambda agent, slice: identity.update(
         identity.ensure(agent), lambda old: old.put_extension("character", slice)
     ),
-    "new": lambda agent, slice: character(state={"__identity__": Identity.new(extensions={"character": slice})}),
+    "new": lambda agent, slice: character(
+        state={"__identity__": Identity.new(extensions={"character": slice})}
+    ),
 }
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "wrong": ({"role": 5}, "role"),
@@ -110,7 +112,7 @@ def test_other_slices_are_their_own_business() -> None:
     agent = Agent.new("a", plugins=[CharacterPlugin, Free])
     agent = identity.put_extension(agent, "other", {"role": 5, "text": "x" * 100_000})
     agent = identity.put_extension(agent, "free", {"role": 5})
-    with pytest.raises(Invalid, match="extensions.free.*extension_max_bytes"):
+    with pytest.raises(Invalid, match=r"extensions.free.*extension_max_bytes"):
         identity.put_extension(agent, "free", {"text": "x" * 100_000})
     unlimited = type("Free", (Plugin,), {"name": "free", "extension_max_bytes": None})
     identity.put_extension(Agent.new("a", plugins=[unlimited]), "free", {"text": "x" * 100_000})
@@ -157,9 +159,11 @@ def test_a_schema_may_be_of_any_kind_and_name_the_public_part() -> None:
         ({"extension_max_bytes": "much"}, WrongType),
     ],
 )
-def test_a_plugin_that_declares_nonsense_is_not_made(attributes: dict[str, Any], error: type[Exception]) -> None:
+def test_a_plugin_that_declares_nonsense_is_not_made(
+    attributes: dict[str, Any], error: type[Exception]
+) -> None:
     """The error names the attribute or the schema."""
-    with pytest.raises(error, match="extension|schema"):
+    with pytest.raises(error, match=r"extension|schema"):
         type("P", (Plugin,), {"name": "p", **attributes})()
 
 

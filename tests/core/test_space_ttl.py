@@ -176,7 +176,8 @@ def test_a_space_with_a_ttl_holds_what_was_written_lately(steps: list[tuple[str,
             held = held.remove_from_space("log", number, now=now)
             listed = [(item, at) for item, at in listed if item != number]
         space, log = held.space("rag:cache", now=now), held.space("log", now=now)
-        assert space is not None and log is not None
+        assert space is not None
+        assert log is not None
         assert {*space.data} == {*kv}
         assert [item["id"] for item in log.data] == [item for item, _ in listed]
         assert isinstance(log.data, FrozenList)

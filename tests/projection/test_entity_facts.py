@@ -44,7 +44,9 @@ def test_names_addresses_and_paths_are_found(said: str, found: dict[str, str]) -
 
 def test_a_fact_tells_where_and_how_often_it_was_said() -> None:
     """With the place in the thread as evidence; other entries than messages are not read."""
-    given = add_entries(agent("Ask Ada Lovelace."), [note("Grace Hopper"), message("Ada Lovelace, again Ada Lovelace")])
+    given = add_entries(
+        agent("Ask Ada Lovelace."), [note("Grace Hopper"), message("Ada Lovelace, again Ada Lovelace")]
+    )
     assert facts(given) == {
         "Ada Lovelace": {
             "kind": "name",
@@ -97,8 +99,13 @@ def test_what_was_projected_before_does_not_count_twice() -> None:
 
 def test_rules_may_be_given() -> None:
     """The first group of the pattern, or the whole match, is the entity; its kind is the rule's name."""
-    rules = (EntityRule(name="ticket", pattern=r"\b[A-Z]{2,5}-\d+\b"), EntityRule(name="tag", pattern=r"#(\w+)"))
-    assert {name: fact["kind"] for name, fact in facts(agent("See AB-12 in #memory by Ada"), rules=rules).items()} == {
+    rules = (
+        EntityRule(name="ticket", pattern=r"\b[A-Z]{2,5}-\d+\b"),
+        EntityRule(name="tag", pattern=r"#(\w+)"),
+    )
+    assert {
+        name: fact["kind"] for name, fact in facts(agent("See AB-12 in #memory by Ada"), rules=rules).items()
+    } == {
         "AB-12": "ticket",
         "memory": "tag",
     }

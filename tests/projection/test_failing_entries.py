@@ -50,7 +50,11 @@ def test_one_entry_does_not_block_those_before_and_after_it() -> None:
     assert memory.world_get(given, "read") == ["a", "b"]
     assert coverage_of(given, "reader") == [0, 1]
     (error,) = errors(directives)
-    assert (error.context, error.action, error.message) == ("projection", "reader", "ValueError: cannot read that")
+    assert (error.context, error.action, error.message) == (
+        "projection",
+        "reader",
+        "ValueError: cannot read that",
+    )
     given, directives = run(given, reader, MAX_TRIES - 1)
     assert memory.world_get(given, "read") == ["a", "b", "c"]
     assert coverage_of(given, "reader") == [0, 3]
@@ -129,7 +133,7 @@ def test_a_projector_with_confirmation_gets_past_it_too() -> None:
 @pytest.mark.parametrize("size", [1, 7])
 @given(data=st.data())
 def test_every_entry_is_read_or_reported(size: int, data: st.DataObject) -> None:
-    """However the poison lies, after enough runs the good entries were read once each and the rest reported."""
+    """However the poison lies, after enough runs the good were read once each, the rest reported."""
     texts = data.draw(st.lists(st.sampled_from(["a", "poison"]), min_size=1, max_size=size))
     named = [f"{text} {number}" for number, text in enumerate(texts)]
     given, directives = run(agent(*named), Reader(), MAX_TRIES * len(texts) + 1)

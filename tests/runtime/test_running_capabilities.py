@@ -231,7 +231,9 @@ async def test_a_child_knows_that_it_was_spawned_and_in_which_generation(recorde
 
 async def test_a_child_whose_origin_was_given_keeps_it(recorder: SignalRecorder) -> None:
     """What the spawner says in the state comes first; the rest of the identity stays."""
-    given = identity.of(identity.ensure(Agent.new("x"), profile={"age": 2, "origin": "cloned", "generation": 9}))
+    given = identity.of(
+        identity.ensure(Agent.new("x"), profile={"age": 2, "origin": "cloned", "generation": 9})
+    )
     child = await spawned(a_boss(recorder, __identity__=given), an_agent("kid", kind="kid"), recorder)
     assert identity.of(child).profile == {"age": 2, "origin": "cloned", "generation": 9}
     recorder.clear()

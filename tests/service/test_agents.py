@@ -50,7 +50,11 @@ async def test_a_stored_agent_can_do_what_its_plugins_offered() -> None:
             profile={"age": 3},
             capabilities={"tags": ["kitchen"], "limits": {"loaves": 5}, "io": {"network": True}},
         )
-        for agent in (cook, Agent.new("helper", id="bob", plugins=[OvenPlugin]), Agent.new("guest", id="eve")):
+        for agent in (
+            cook,
+            Agent.new("helper", id="bob", plugins=[OvenPlugin]),
+            Agent.new("guest", id="eve"),
+        ):
             await save_agent(agent, checkpoints)
         found = await agents.who_can(store, "bake", namespace="default")
         assert [(one.id, one.reason) for one in found] == [
@@ -58,7 +62,9 @@ async def test_a_stored_agent_can_do_what_its_plugins_offered() -> None:
             ("bob", "helper: offers bake; has no age yet"),
         ]
         needed: dict[str, Any] = {"limits": {"loaves": 4}, "io": {"network": True}, "tags": ["kitchen"]}
-        assert [one.id for one in await agents.who_can(store, "bake", **needed, namespace="default")] == ["ada"]
+        assert [one.id for one in await agents.who_can(store, "bake", **needed, namespace="default")] == [
+            "ada"
+        ]
         quiet = await agents.who_can(store, "bake", io={"network": False}, namespace="default")
         assert [one.id for one in quiet] == ["bob"]
         info = await agents.get_agent(store, "ada", namespace="default")

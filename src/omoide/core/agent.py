@@ -14,7 +14,7 @@ comes first; agents without an age come last, and ties keep the given order.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import nullcontext
 from typing import Any, ClassVar, Self, Unpack, cast
 
@@ -534,21 +534,21 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
             io=freeze_map(io, "io"),
         )
 
-    def explain_fit(
-        self, capabilities: Mapping[str, Any], declared: Container[str], age: int | None
-    ) -> str | None:
-        """Return the reasons why capabilities meet the requirements, or None if they do not.
+    def explain_fit(self, capabilities: Mapping[str, Any], identity: Identity | None) -> str | None:
+        """Return the reasons why an agent meets the requirements, or None if it does not.
 
         Args:
-            capabilities: the manifest of an agent.
-            declared: the actions that its identity declares; the others are those of its plugins.
-            age: the age of the agent.
+            capabilities: its manifest, with the actions of its plugins.
+            identity: its identity; an agent without one is found by its actions only.
         """
         reasons = []
         if self.action is not None:
             if self.action not in capabilities.get("actions", ()):
                 return None
-            reasons.append(f"{'declares' if self.action in declared else 'offers'} {self.action}")
+            declares = identity is not None and identity.supports_action(self.action)
+            reasons.append(f"{'declares' if declares else 'offers'} {self.action}")
+        elif identity is None:
+            return None
         if any(tag not in capabilities.get("tags", ()) for tag in self.tags):
             return None
         reasons += [f"carries the tag {tag}" for tag in self.tags]
@@ -557,6 +557,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
         checks += [_io_reason(name, io.get(name, False), self.io[name]) for name in sorted(self.io)]
         if None in checks:
             return None
+        age = None if identity is None else identity.age
         return "; ".join([*reasons, *filter(None, checks), _experience_reason(age)])
 
 
@@ -569,9 +570,9 @@ def rank(agents: Iterable[Agent], requirements: Requirements) -> list[Candidate]
         if not isinstance(agent, Agent):
             raise WrongType("agents", "Agents only", agent)
         identity = IDENTITY.get(agent)
-        declared, age = ((), None) if identity is None else (identity.actions(), identity.age)
-        reason = requirements.explain_fit(capabilities(agent), declared, age)
+        reason = requirements.explain_fit(capabilities(agent), identity)
         if reason is not None:
+            age = None if identity is None else identity.age
             candidates.append(Candidate(agent=agent, reason=f"{agent.name}: {reason}", age=age))
     # The sort is stable: agents of one age keep the given order.
     return sorted(candidates, key=lambda candidate: experience_sort_key(candidate.age))

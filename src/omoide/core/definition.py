@@ -30,7 +30,7 @@ from omoide.core.action import Action, Directive, Error, Instruction, RunInstruc
 from omoide.core.codec import Frozen
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_str, check_text, freeze_map
 from omoide.core.identity import PUBLIC_KEY, Identity
-from omoide.core.memory import reserved_spaces
+from omoide.core.memory import Memory, reserved_spaces
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal, check_pattern, matches_pattern, specificity
 from omoide.core.state import (
@@ -225,9 +225,10 @@ def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     for key, slot in SLOTS.items():
         if slot.has(agent) and state.get(key) is None:
             raise InvalidState(f"state.{key}", "would be lost", f"return a {slot.kind.__name__} in its place")
-    memory_before, memory_after = MEMORY.get(agent), state.get(MEMORY.key)
-    if memory_before is not None and memory_after is not memory_before:
-        memory_after.check_continues(memory_before)
+    known: Memory | None = MEMORY.get(agent)
+    memory: Memory | None = state.get(MEMORY.key)
+    if known is not None and memory is not None and memory is not known:
+        memory.check_continues(known)
     check_parent(agent.state, state)
     agent.definition.check_state(state, agent.state)
     return with_state(agent, state)
@@ -455,13 +456,7 @@ class Plugin:
             )
         if self.state_key:
             check_text(self.state_key, f"{owner}: state_key")
-        key = self.state_key or self.name
-        if _RESERVED_KEY.match(key) and key not in SLOTS:
-            raise InvalidDefinition(
-                f"{owner}: state_key",
-                f"{key!r} would be a new reserved key",
-                "use a key without underscores around it, or a memory space",
-            )
+        _check_key(self.state_key or self.name, owner)
         if alias is not None and self.singleton:
             raise InvalidDefinition(
                 owner, "is a singleton: Cannot alias singleton plugin", "mount it once, without alias"
@@ -529,7 +524,7 @@ class Plugin:
             )
 
     def check_extension(self, slice: object) -> None:
-        """Raise `InvalidState` if a slice of the identity is too large or does not fit the plugin's schema."""
+        """Raise `InvalidState` if a slice of the identity is too large or does not fit the schema."""
         size = len(msgspec.json.encode(codec.dump(slice)))
         if self.extension_max_bytes is not None and size > self.extension_max_bytes:
             raise InvalidState(
@@ -593,6 +588,15 @@ class Plugin:
         schema = Schema(self.config_schema, owner)
         schema.check(values, config_error)
         return freeze_map(schema.defaults(), "config").update(values)
+
+
+def _check_key(key: str, owner: str) -> None:
+    if _RESERVED_KEY.match(key) and key not in SLOTS:
+        raise InvalidDefinition(
+            f"{owner}: state_key",
+            f"{key!r} would be a new reserved key",
+            "use a key without underscores around it, or a memory space",
+        )
 
 
 PluginLike = Plugin | type[Plugin] | tuple[type[Plugin], Mapping[str, Any]]

@@ -163,10 +163,9 @@ class Space(Value, frozen=True, kw_only=True):
             return self
         at, new = clock.resolve(now), shallow_copy(self)
         if type(self.data) is FrozenList:
-            times = list_of(_list_times(self, older, at))
+            set_field(new, "written_at", list_of(_list_times(self, older, at)))
         else:
-            times = map_of(_map_times(self, older, at))
-        set_field(new, "written_at", times)
+            set_field(new, "written_at", map_of(_map_times(self, older, at)))
         return new
 
     def _map_data(self, name: str) -> FrozenMap[str, Any]:
@@ -218,18 +217,12 @@ class Spaces(FrozenMap[str, Space]):
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:
-        __new__ = object.__new__
-
     def __getattr__(self, name: str) -> Space:
         space = None if name.startswith("_") else self._map.get(name)
         if space is None:
             known = "" if name.startswith("_") else f"; there are {', '.join(sorted(self._map))}"
             raise AttributeError(f"no space {name!r}{known}", name=name, obj=self)
         return space
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _spaces_of, (self._map,)
 
 
 def _spaces_of(spaces: Any) -> Spaces:

@@ -355,7 +355,7 @@ class _Run:
         return memory, directives
 
     def _find_failure(self, memory: Memory, start: int, last: int, error: Exception) -> tuple[int, Exception]:
-        """Return the end of the shortest span that fails, and its error: projectors are pure, so by trying."""
+        """Return the end of the shortest span that fails, and its error; projectors are pure, so it tries."""
         low = start
         while low < last:
             middle = (low + last) // 2

@@ -346,12 +346,14 @@ def _is_capitalized(word: str) -> bool:
     return word[0].isupper() and word != "I" and not word.startswith(("I'", "I’"))
 
 
-_SENTENCE_STARTS = frozenset(
-    "a after all also an and another any ask at before both but by call did do does each every for from how if in "
-    "is it let my next no not now of on once one or our please see she so some tell that the then there these they "
-    "this those to today tomorrow until was we what when where which while who why will with yesterday yes you "
-    "your".split()
-)
+_SENTENCE_STARTS = frozenset({
+    "a", "after", "all", "also", "an", "and", "another", "any", "ask", "at", "before", "both", "but", "by",
+    "call", "did", "do", "does", "each", "every", "for", "from", "how", "if", "in", "is", "it", "let", "my",
+    "next", "no", "not", "now", "of", "on", "once", "one", "or", "our", "please", "see", "she", "so",
+    "some", "tell", "that", "the", "then", "there", "these", "they", "this", "those", "to", "today",
+    "tomorrow", "until", "was", "we", "what", "when", "where", "which", "while", "who", "why", "will",
+    "with", "yesterday", "yes", "you", "your",
+})  # fmt: skip
 """Words that begin a sentence in front of a name."""
 
 SUMMARY = "summary"

@@ -23,9 +23,9 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from omoide.clock import MAX_TIMESTAMP
 from omoide.core import action as directives
 from omoide.core.action import Action, Directive
-from omoide.clock import MAX_TIMESTAMP
 from omoide.core.agent import Agent, with_origin
 from omoide.core.checkpoint import PendingSchedule
 from omoide.core.definition import apply_result, changes_since, error_directive
@@ -60,7 +60,9 @@ def spawn_agent(directive: directives.SpawnAgent, server: AgentServer) -> Blocki
     """Start a child that knows its parent; in a fleet it has to be claimed first."""
     _check_child_capacity(directive.tag, server)
     definition = server.runtime.registry.kind(directive.kind)
-    agent = _with_spawned_origin(Agent.new(definition, id=directive.id, state=directive.state), directive, server)
+    agent = _with_spawned_origin(
+        Agent.new(definition, id=directive.id, state=directive.state), directive, server
+    )
     agent = PARENT.put(agent, Parent(id=server.id, tag=directive.tag, metadata=directive.metadata))
     if server.runtime.fleet is not None:
         return BlockingWork(partial(_start_claimed, agent, directive.tag, server))
@@ -233,7 +235,7 @@ def schedule(directive: directives.Schedule, server: AgentServer) -> None:
 
 
 def resume_schedule(pending: PendingSchedule, server: AgentServer) -> None:
-    """Set the timer of a schedule of a former run; what was due meanwhile is sent at once, a cron job goes on."""
+    """Set the timer of a schedule of a former run; what was due meanwhile is sent at once."""
     if isinstance(pending.directive, directives.Cron):
         schedule_cron(pending.directive, server)
         return

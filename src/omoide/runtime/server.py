@@ -36,7 +36,15 @@ from omoide.core.state import Context
 from omoide.errors import Dropped, TimedOut, Unrouted, WrongType
 from omoide.runtime import executors
 from omoide.runtime.checkpoints import save_agent
-from omoide.runtime.mailbox import AgentChange, Envelope, Mailbox, PendingReply, PluginChange, SaveRequest
+from omoide.runtime.mailbox import (
+    AgentChange,
+    Envelope,
+    Mailbox,
+    MailboxItem,
+    PendingReply,
+    PluginChange,
+    SaveRequest,
+)
 from omoide.runtime.policy import AgentOptions, is_error_report, log_error
 from omoide.runtime.providers.resolver import ProviderQueues
 from omoide.runtime.tasks import (
@@ -285,21 +293,24 @@ class AgentServer:
                     return Exit(self._exit_reason, requested=True)
                 self._cancel_hibernation()
                 continue
-            if isinstance(item, Envelope):
-                self._handle(item)
-            # Through the mailbox, so that everything before the request is saved with it.
-            elif isinstance(item, SaveRequest):
-                await self.save(item.reply)
-            elif isinstance(item, PluginChange):
-                await self._change_plugins(item)
-            else:
-                self._apply_change(item)
+            await self._process(item)
             if persistence.is_due(every, after_signal=isinstance(item, Envelope)):
                 await self.save()
             count += 1
             if count % YIELD_EVERY == 0:
                 await checkpoint()
         return self._exit
+
+    async def _process(self, item: MailboxItem) -> None:
+        if isinstance(item, Envelope):
+            self._handle(item)
+        # Through the mailbox, so that everything before the request is saved with it.
+        elif isinstance(item, SaveRequest):
+            await self.save(item.reply)
+        elif isinstance(item, PluginChange):
+            await self._change_plugins(item)
+        else:
+            self._apply_change(item)
 
     def _initialize(self) -> None:
         """Call the strategy's `init`, and start what plugins declare, before the first signal."""
@@ -358,7 +369,9 @@ class AgentServer:
 
     def schedules_to_save(self) -> list[PendingSchedule]:
         """Return the pending schedules but those of plugins, which every run starts by itself."""
-        own = {(executors.CRON, id) for plugin in self.agent.definition.plugins for id in _cron_job_ids(plugin)}
+        own = {
+            (executors.CRON, id) for plugin in self.agent.definition.plugins for id in _cron_job_ids(plugin)
+        }
         return [pending for key, pending in self.schedules.items() if key not in own]
 
     async def _subscribe(self, label: str, pattern: str) -> None:

@@ -99,9 +99,9 @@ async def who_can(
         except RestoreFailed:
             continue
         known = IDENTITY.get(agent)
-        declared, age = ((), None) if known is None else (known.actions(), known.age)
-        reason = requirements.explain_fit(_stored_capabilities(agent, saved), declared, age)
+        reason = requirements.explain_fit(_stored_capabilities(agent, saved), known)
         if reason is not None:
+            age = None if known is None else known.age
             matches.append(AgentMatch(id=id, name=agent.name, reason=f"{agent.name}: {reason}", age=age))
     return sorted(matches, key=lambda match: experience_sort_key(match.age))
 
