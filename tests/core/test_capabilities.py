@@ -140,7 +140,7 @@ def test_capabilities_follow_the_plugins() -> None:
     assert memory.has_space(agent, "web:cache")
     after, directives = receive(agent, Signal(type="web.fetch", data={"url": "x"}))
     assert (after.state["fetched"], directives) == ("x", [])
-    assert (bare.state.get("web"), identity.actions(bare)) == (None, [])
+    assert (bare.state.get("web"), [*identity.actions(bare)]) == (None, [])
     gone = unmount(after, "web")
     assert identity.actions(gone) == []
     assert "web" not in gone.state
@@ -152,7 +152,8 @@ def test_capabilities_follow_the_plugins() -> None:
 
 def test_a_plugin_is_mounted_in_every_form_that_a_definition_takes() -> None:
     """A class, an instance, or a class with its configuration; with an alias it goes by its label."""
-    for form in (WebPlugin, WebPlugin(), (WebPlugin, {})):
+    forms: list[Any] = [WebPlugin, WebPlugin(), (WebPlugin, {})]
+    for form in forms:
         assert identity.supports_action(mount(Agent.new("a"), form), fetch)
     second = type("Other", (Plugin,), {"name": "other"})({}, alias="b")
     agent = mount(Agent.new("a"), second)
@@ -170,7 +171,7 @@ def test_a_plugin_is_mounted_in_every_form_that_a_definition_takes() -> None:
             "offered twice",
         ),
         (lambda: mount(Agent.new("a"), Broken), MountFailed, "broken"),
-        (lambda: mount(Agent.new("a"), "web"), WrongType, "plugins"),
+        (lambda: mount(Agent.new("a"), "web"), WrongType, "plugins"),  # type: ignore[arg-type]
         (lambda: unmount(Agent.new("a"), "web"), NotFound, "thread, identity, memory"),
         (lambda: unmount(Agent.new("a", plugins=[WebPlugin, Needing]), "web"), InvalidDefinition, "requires"),
         (
@@ -265,10 +266,12 @@ def test_a_checkpoint_holds_the_computed_snapshot() -> None:
     agent = identity.ensure(Agent.new("a", plugins=[WebPlugin]), capabilities={"actions": ["parse"]})
     saved = checkpoint(agent)
     assert saved.snapshot == identity.snapshot(agent)
+    assert saved.snapshot is not None
     assert saved.snapshot["capabilities"]["actions"] == ["parse", "fetch"]
     assert Checkpoint.from_json(saved.to_json()) == saved
     assert restore(saved, agent.definition) == agent
     bare = checkpoint(Agent.new("a", plugins=[WebPlugin]))
+    assert bare.snapshot is not None
     assert bare.snapshot["capabilities"] == {"actions": ["fetch"], "tags": [], "io": {}, "limits": {}}
 
 

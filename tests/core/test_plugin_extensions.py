@@ -53,7 +53,7 @@ WAYS: dict[str, Callable[[Agent, Any], Agent]] = {
     "ensure": lambda agent, slice: identity.ensure(agent, extensions={"character": slice}),
     "whole": lambda agent, slice: identity.put(agent, Identity.new(extensions={"character": slice})),
     "identity": lambda agent, slice: identity.update(
-        identity.ensure(agent), lambda old: old.put_extension("character", slice)
+        agent, lambda old: Identity.new(old).put_extension("character", slice)
     ),
     "new": lambda agent, slice: character(
         state={"__identity__": Identity.new(extensions={"character": slice})}

@@ -61,8 +61,17 @@ def test_a_change_drops_what_expired() -> None:
     assert after.spaces["rag:cache"].data == {"b": 2}
     assert (after.rev - held.rev, after.spaces["rag:cache"].rev - held.spaces["rag:cache"].rev) == (1, 1)
     seen: list[Any] = []
-    held.update_space_data("rag:cache", lambda data: seen.append(data) or data, now=200)
-    held.update_space("rag:cache", lambda space: seen.append(space.data) or space, now=200)
+
+    def note_data(data: Any) -> Any:
+        seen.append(data)
+        return data
+
+    def note_space(space: Space) -> Space:
+        seen.append(space.data)
+        return space
+
+    held.update_space_data("rag:cache", note_data, now=200)
+    held.update_space("rag:cache", note_space, now=200)
     assert seen == [{}, {}]
     assert cache([]).append_to_space("rag:cache", 1, now=0).append_to_space("rag:cache", 2, now=200).spaces[
         "rag:cache"
@@ -114,7 +123,7 @@ def test_the_reserved_spaces_may_have_a_ttl() -> None:
             1,
         )
     with clock.override(FrozenClock(100)):
-        assert (memory.world(agent), memory.tasks(agent), memory.world_get(agent, "a")) == ({}, [], None)
+        assert (memory.world(agent), [*memory.tasks(agent)], memory.world_get(agent, "a")) == ({}, [], None)
         assert (memory.tasks_next(agent), memory.tasks_open(agent)) == (None, [])
 
 
@@ -159,7 +168,9 @@ def test_a_ttl_is_a_positive_number(ttl: Any, error: type[Exception]) -> None:
 )
 def test_a_space_with_a_ttl_holds_what_was_written_lately(steps: list[tuple[str, int, int]]) -> None:
     """Against a plain model: each item with the moment of its last write."""
-    held, kv, listed, now = cache().ensure_space("log", [], ttl_ms=TTL, now=0), {}, [], 0
+    held, now = cache().ensure_space("log", [], ttl_ms=TTL, now=0), 0
+    kv: dict[str, int] = {}
+    listed: list[tuple[int, int]] = []
     for step, number, pause in steps:
         now += pause
         kv = {key: at for key, at in kv.items() if now - at < TTL}
@@ -173,7 +184,7 @@ def test_a_space_with_a_ttl_holds_what_was_written_lately(steps: list[tuple[str,
             held = held.append_to_space("log", {"id": number}, now=now)
             listed = [*listed, (number, now)]
         else:
-            held = held.remove_from_space("log", number, now=now)
+            held = held.remove_from_space("log", number, now=now)  # type: ignore[arg-type]
             listed = [(item, at) for item, at in listed if item != number]
         space, log = held.space("rag:cache", now=now), held.space("log", now=now)
         assert space is not None

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.support.projection import NOW, add_entries, agent, answer, coverage_of, errors, mark, message
 
 from omoide import Agent, Memory, Thread, memory
-from omoide.core.action import MemoryUpsert
-from omoide.core.definition import Directive
+from omoide.core.action import Directive, MemoryUpsert
 from omoide.projection import ProjectionContext, project
 from omoide.projection.engine import MAX_TRIES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -144,15 +145,19 @@ async def test_a_restart_keeps_the_plugins() -> None:
             await runtime.call("a", sig("up"))
             await runtime.mount("a", WebPlugin)
             await runtime.cast("a", sig("crash"))
-            await eventually(lambda r=runtime: server_of(r, "a").restart_times)
+            await eventually(partial(restarted, runtime, 1))
             after = await runtime.call("a", sig("web.fetch"))
             assert (after.state["web"], after.state["fetched"]) == ({"mounted": True}, 1)
             await runtime.unmount("a", "web")
             await runtime.cast("a", sig("crash"))
-            await eventually(lambda r=runtime: len(server_of(r, "a").restart_times) == 2)
+            await eventually(partial(restarted, runtime, 2))
             after = await runtime.call("a", sig("up"))
             assert "web" not in after.state
             assert identity.actions(after) == ["on_crash"] or "fetch" not in identity.actions(after)
+
+
+def restarted(runtime: Runtime, times: int) -> bool:
+    return len(server_of(runtime, "a").restart_times) == times
 
 
 def MemoryCheckpoints() -> Any:  # noqa: N802 - reads as the store that it makes

@@ -14,6 +14,7 @@ comes first; agents without an age come last, and ties keep the given order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Set
 from contextlib import nullcontext
 from typing import Any, ClassVar, Self, Unpack, cast
@@ -148,13 +149,11 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
 
 
 def _warn_of_lost_change(plugin: Plugin, agent: Agent) -> None:
-    import logging  # costly to import, and needed for this alone
-
-    logging.getLogger("omoide").warning(
-        "plugin %r of agent %r: mount changed the agent that it was given and did not return it, so the "
-        "change is lost; return the agent, alone or with the slice",
-        plugin.label, agent.name,
-    )  # fmt: skip
+    warnings.warn(
+        f"plugin {plugin.label!r} of agent {agent.name!r}: mount changed the agent that it was given and did "
+        f"not return it, so the change is lost; return the agent, alone or with the slice",
+        stacklevel=2,
+    )
 
 
 def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:

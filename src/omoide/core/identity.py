@@ -8,10 +8,9 @@ operations on an agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self, cast
 
 from omoide import clock
-from omoide.core.action import Action
 from omoide.core.frozen import (
     EMPTY_MAP,
     FrozenList,
@@ -95,7 +94,7 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         tags: FrozenList[str] = self.capabilities["tags"]
         return tags
 
-    def supports_action(self, action: str | Action) -> bool:
+    def supports_action(self, action: str | Named) -> bool:
         """Return True if an action is declared."""
         return action_name(action) in self.actions()
 
@@ -104,14 +103,14 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         return tag in self.tags()
 
     def add_action(
-        self, action: str | Action, *, expected_rev: int | None = None, now: int | None = None
+        self, action: str | Named, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
         """Return the identity with an action declared."""
         name = check_text(action_name(action), "action")
         return self._add_capability("actions", name, expected_rev, now)
 
     def remove_action(
-        self, action: str | Action, *, expected_rev: int | None = None, now: int | None = None
+        self, action: str | Named, *, expected_rev: int | None = None, now: int | None = None
     ) -> Self:
         """Return the identity without an action."""
         self._check_rev(expected_rev)
@@ -228,9 +227,18 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         return self._with_changes(now, expected_rev, capabilities=self.capabilities.set(field, inner))
 
 
-def action_name(action: str | Action) -> str:
+class Named(Protocol):
+    """An action, which has a name."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+def action_name(action: str | Named) -> str:
     """Return the name of an action that is given by itself or by its name."""
-    return action.name if isinstance(action, Action) else action
+    # A name may be a member of an enum, which has another name of its own.
+    return action if isinstance(action, str) else cast("str", getattr(action, "name", action))
 
 
 def _validate_profile(profile: object) -> FrozenMap[str, Any]:

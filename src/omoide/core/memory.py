@@ -289,7 +289,7 @@ _DEFAULT_SPACES: FrozenMap[str, Space] = map_of(
 _INITIAL_SPACES = _spaces_of(_DEFAULT_SPACES._map)
 
 if TYPE_CHECKING:
-    SpacesField = Spaces
+    SpacesField = Any  # the constructor accepts any mapping of spaces, which no annotation can express
 else:
     SpacesField = FrozenMap[str, Space]  # the codec decodes this, and `__post_init__` wraps it
 
@@ -512,7 +512,8 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
 
     def world(self) -> FrozenMap[str, Any]:
         """Return the data of the world space."""
-        return self.spaces["world"].live()._map_data("world")
+        world: Space = self.spaces["world"]
+        return world.live()._map_data("world")
 
     def world_get(self, key: str, default: Any = None) -> Any:
         """Return the value for a key of the world, or the default."""
@@ -536,7 +537,8 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
 
     def tasks(self) -> Tasks:
         """Return all tasks in order of priority."""
-        return self.spaces["tasks"].live()._list_data("tasks")
+        tasks: Space = self.spaces["tasks"]
+        return tasks.live()._list_data("tasks")
 
     def tasks_open(self) -> list[Task]:
         """Return the open tasks in order."""
@@ -615,7 +617,7 @@ class Memory(RevisionedValue, frozen=True, kw_only=True):
         """Return the space, after checking the expected revisions."""
         if type(name) is not str:
             name = _check_space_name(name)
-        space = self.spaces._map.get(name)
+        space: Space | None = self.spaces._map.get(name)
         if space is None:
             _check_space_name(name)
             raise NotFound("space", name, f"create it first with ensure_space({name!r}, {{}} or [])")
