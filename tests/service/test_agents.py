@@ -84,3 +84,13 @@ async def test_an_agent_that_was_saved_without_a_snapshot_is_judged_by_its_ident
             "cook: declares cook; has no age yet"
         ]
         assert await agents.who_can(store, "bake", namespace="default") == []
+
+
+async def test_a_stored_space_is_shown_without_what_expired() -> None:
+    """As the agent itself would read it."""
+    async with open_store("memory://", embedder="none") as store:
+        agent = memory.ensure_space(Agent.new("cook", id="ada"), "rag:cache", {"old": 1}, ttl_ms=1, now=0)
+        agent = memory.ensure_space(agent, "notes", {"kept": 1})
+        await save_agent(agent, DocumentCheckpointStore(store))
+        spaces = await agents.get_spaces(store, "ada", namespace="default")
+        assert (spaces["rag:cache"].data, spaces["notes"].data) == ({}, {"kept": 1})

@@ -74,7 +74,7 @@ async def get_spaces(store: Any, id: str, *, namespace: str) -> dict[str, Space]
     """Return the spaces of an agent's memory by name; none if it has no memory yet."""
     agent, _ = await _load_agent(DocumentCheckpointStore(store, namespace=namespace), id)
     memory: Memory | None = MEMORY.get(agent)
-    return {} if memory is None else {name: memory.spaces[name] for name in sorted(memory.spaces)}
+    return {} if memory is None else {name: memory.spaces[name].live() for name in sorted(memory.spaces)}
 
 
 async def who_can(
