@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from enum import Enum, StrEnum
@@ -159,6 +160,10 @@ def test_the_world_is_read_only_data() -> None:
     again = memory.world_put(Agent.new("b"), "copy", world)
     assert memory.of(again).world()["copy"] == world
     assert world.to_python() == {"facts": {"list": [1, {"a": 2}]}}
+    own = copy.deepcopy(world)
+    own["facts"]["list"][1]["a"] = 3
+    assert (own["facts"]["list"][1], world["facts"]["list"][1]) == ({"a": 3}, {"a": 2})
+    assert copy.copy(world) == world
     assert memory.world(Agent.new("bare")) == {}
     assert json.dumps(memory.world(Agent.new("bare"))) == "{}"
 

@@ -331,6 +331,9 @@ class ReadOnlyList(list[Any]):
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse_change
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy is a list of the caller's own
+        return list, ([*self],)
+
     def to_python(self) -> list[Any]:
         """Return a list with all containers copied, which may be changed."""
         return [_thaw_copy(item) for item in self]
@@ -341,6 +344,9 @@ class ReadOnlyDict(dict[str, Any]):
 
     clear = pop = popitem = setdefault = update = _refuse_change
     __setitem__ = __delitem__ = __ior__ = _refuse_change
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy is a dict of the caller's own
+        return dict, ({**self},)
 
     def to_python(self) -> dict[str, Any]:
         """Return a dict with all containers copied, which may be changed."""

@@ -296,15 +296,25 @@ class EntityFacts(Value, frozen=True, kw_only=True):
         """Return the entities of a text with their kinds."""
         found: dict[str, str] = {}
         for rule in ENTITY_RULES if self.rules is None else self.rules:
-            for entity, start, end in rule.find(text):
+            matches = [*rule.find(text)]
+            for entity, _, _ in matches:
                 found.setdefault(entity, rule.name)
-                if self.rules is None:
-                    text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+            if self.rules is None:
+                text = _blank(text, [(start, end) for _, start, end in matches])
         if self.rules is None:
             for sentence in sentences(text):
                 for name in _names_in(sentence):
                     found.setdefault(name, "name")
         return dict(islice(found.items(), MAX_ENTITIES_PER_MESSAGE))
+
+
+def _blank(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return a text with spaces in place of some spans."""
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [text[at:start], " " * (end - start)]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def _is_projected(fact: object) -> bool:
