@@ -12,10 +12,10 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import msgspec
 
 from omoide import ids
-from omoide.core.action import action
-from omoide.core.agent import Agent, Candidate, all_actions, rank
+from omoide.core.action import Action, action
+from omoide.core.agent import Agent, Candidate, Requirements, capabilities, rank
 from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap
-from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, known_agent_record
+from omoide.core.identity import Identity, action_name, known_agent_record
 from omoide.core.state import IDENTITY, MEMORY, Context, copy_method_metadata
 from omoide.errors import CapabilityDrift, NotFound, WrongType
 
@@ -110,15 +110,6 @@ def get_profile(agent: Agent, key: str, default: Any = None) -> Any:
     return default if identity is None else identity.get_profile(key, default)
 
 
-def capabilities(agent: Agent) -> FrozenMap[str, Any]:
-    """Return the manifest that others route by; empty if there is no identity."""
-    identity = get(agent)
-    if identity is None:
-        return DEFAULT_CAPABILITIES
-    # Plugins are code and may change between versions, so their actions are added here and never stored.
-    return identity.capabilities.set("actions", all_actions(agent, identity))
-
-
 def actions(agent: Agent) -> FrozenList[str]:
     """Return the actions that the identity declares, and those that the agent's plugins offer."""
     names: FrozenList[str] = capabilities(agent)["actions"]
@@ -131,9 +122,9 @@ def tags(agent: Agent) -> FrozenList[str]:
     return EMPTY_LIST if identity is None else identity.tags()
 
 
-def supports_action(agent: Agent, action: str) -> bool:
-    """Return True if the agent has an action."""
-    return action in actions(agent)
+def supports_action(agent: Agent, action: str | Action) -> bool:
+    """Return True if the agent has an action, given by itself or by its name."""
+    return action_name(action) in actions(agent)
 
 
 def has_tag(agent: Agent, tag: str) -> bool:
@@ -156,9 +147,10 @@ def snapshot(agent: Agent) -> FrozenMap[str, Any] | None:
 def route(
     agents: Iterable[Agent],
     *,
-    action: str | None = None,
+    action: str | Action | None = None,
     tags: Iterable[str] = (),
     limits: Mapping[str, Any] = EMPTY_MAP,
+    io: Mapping[str, Any] = EMPTY_MAP,
 ) -> list[Candidate]:
     """Return the agents that fit, each with the reason, the most experienced first.
 
@@ -167,19 +159,21 @@ def route(
         action: the action that they must support.
         tags: the tags that they must all have.
         limits: the values that their limits must allow; an agent without such a limit allows any value.
+        io: the I/O flags that they must have; a flag that is not declared is False.
     """
-    return rank(agents, action, tags, limits)
+    return rank(agents, Requirements.new(action, tags, limits, io))
 
 
 def best(
     agents: Iterable[Agent],
     *,
-    action: str | None = None,
+    action: str | Action | None = None,
     tags: Iterable[str] = (),
     limits: Mapping[str, Any] = EMPTY_MAP,
+    io: Mapping[str, Any] = EMPTY_MAP,
 ) -> Candidate | None:
     """Return the first of `route`, or None if no agent fits."""
-    return next(iter(rank(agents, action, tags, limits)), None)
+    return next(iter(rank(agents, Requirements.new(action, tags, limits, io))), None)
 
 
 def add_known_agent(

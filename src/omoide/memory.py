@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Unpack
 from omoide import clock
 from omoide.clock import get_override, system_ns
 from omoide.core.agent import Agent
+from omoide.core.codec import ReadOnlyDict, read_only
 from omoide.core.frozen import (
     EMPTY_LIST,
     EMPTY_MAP,
@@ -23,8 +24,8 @@ from omoide.core.frozen import (
     wrap_map_lazy,
 )
 from omoide.core.maps import set_item
-from omoide.core.memory import ChangeOptions, Memory, Space, Task, Tasks, reserved_spaces
-from omoide.core.state import MEMORY, copy_method_metadata
+from omoide.core.memory import ChangeOptions, Memory, Space, Spaces, Task, Tasks, reserved_spaces
+from omoide.core.state import MEMORY, copy_method_metadata, with_state
 from omoide.core.value import set_field, shallow_copy
 
 P = ParamSpec("P")
@@ -62,9 +63,7 @@ def _agent_function(
 def _with_memory(agent: Agent, memory: Memory) -> Agent:
     """Return the agent with a memory, like `put` without its checks."""
     # Safe: `get_or_new` checked the agent, and methods of Memory return a Memory.
-    new = shallow_copy(agent)
-    set_field(new, "state", wrap_map_lazy(set_item(agent.state._map, _KEY, memory)))
-    return new
+    return with_state(agent, wrap_map_lazy(set_item(agent.state._map, _KEY, memory)))
 
 
 ensure_space = _agent_function(Memory.ensure_space)
@@ -104,10 +103,13 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
         inner = old.data
         before, depth = inner._map, inner._depth
         plain = key.isascii() and "\0" not in key and old.max_items is None and old.max_item_bytes is None
+        plain = plain and old.ttl_ms is None
     except (AttributeError, TypeError):  # no agent, memory, space or map, no text, or no depth yet
         return _put_in_space(agent, space, key, value)
     if (
         not plain
+        or type(key) is not str  # a member of an enum is stored as its text
+        or type(space) is not str
         or type(agent) is not Agent
         or not (MIN_INT <= value <= MAX_INT if type(value) is int else is_storable_scalar(value))
     ):
@@ -120,7 +122,7 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     new_space = shallow_copy(old)
     set_field(new_space, "data", data)
     set_field(new_space, "rev", old.rev + 1)
-    spaces: FrozenMap[str, Space] = allocate(FrozenMap)
+    spaces: Spaces = allocate(Spaces)
     spaces._map = set_item(memory.spaces._map, space, new_space)
     new_memory = shallow_copy(memory)
     set_field(new_memory, "spaces", spaces)
@@ -136,13 +138,13 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
 _put_in_space = _agent_function(Memory.put_in_space)
 
 
-def space(agent: Agent, name: str) -> Space | None:
+def space(agent: Agent, name: str, *, now: int | None = None) -> Space | None:
     """Return a space, or None if there is no such space or no memory."""
     memory = get(agent)
-    return None if memory is None else memory.space(name)
+    return None if memory is None else memory.space(name, now=now)
 
 
-def spaces(agent: Agent) -> FrozenMap[str, Space] | None:
+def spaces(agent: Agent) -> Spaces | None:
     """Return all spaces by name, or None if there is no memory."""
     memory = get(agent)
     return None if memory is None else memory.spaces
@@ -154,10 +156,10 @@ def has_space(agent: Agent, name: str) -> bool:
     return memory is not None and memory.has_space(name)
 
 
-def get_in_space(agent: Agent, space: str, key: str, default: Any = None) -> Any:
+def get_in_space(agent: Agent, space: str, key: str, default: Any = None, *, now: int | None = None) -> Any:
     """Return the value for a key of a map space; the default if key, space or memory is missing."""
     memory = get(agent)
-    return default if memory is None else memory.get_in_space(space, key, default)
+    return default if memory is None else memory.get_in_space(space, key, default, now=now)
 
 
 def world_get(agent: Agent, key: str, default: Any = None) -> Any:
@@ -165,10 +167,11 @@ def world_get(agent: Agent, key: str, default: Any = None) -> Any:
     return get_in_space(agent, "world", key, default)
 
 
-def world(agent: Agent) -> FrozenMap[str, Any]:
-    """Return the data of the world."""
+def world(agent: Agent) -> ReadOnlyDict:
+    """Return the data of the world as a read-only dict, a copy; `Memory.world` returns it without one."""
     memory = get(agent)
-    return EMPTY_MAP if memory is None else memory.world()
+    data: ReadOnlyDict = read_only(EMPTY_MAP if memory is None else memory.world())
+    return data
 
 
 def tasks(agent: Agent) -> Tasks:

@@ -94,6 +94,17 @@ def test_who_can_do_something_is_told_with_the_reason(omoide: Run, answer: Answe
 
 
 @pytest.mark.usefixtures("resting")
+def test_who_can_do_something_is_told_by_what_it_needs_access_to(omoide: Run, answer: Answer) -> None:
+    """A flag that is not declared is false, and one without a value is refused."""
+    assert [one["id"] for one in answer("who-can", "plan", "--io", "network=false")["agents"]] == [
+        "bob",
+        "ada",
+    ]
+    assert omoide("who-can", "plan", "--io", "network=true", code=1).stderr == "Nothing found.\n"
+    assert omoide("who-can", "--io", "network", code=2).stderr.startswith("omoide: --io ")
+
+
+@pytest.mark.usefixtures("resting")
 @pytest.mark.parametrize("limits", [["tokens"], ["=5"], ["a=1", "a=2"]], ids=str)
 def test_a_limit_has_a_name_and_one_value(limits: list[str], omoide: Run) -> None:
     """Anything else is refused with a line that shows how it is written."""

@@ -134,6 +134,8 @@ def test_who_rests_in_the_store(client: Client) -> None:
     assert client.identity(id).identity is not None
     assert client.spaces(id)["world"].data == {"drink": "Ada drinks tea."}
     assert client.who_can("sing") == ()
+    assert [one.id for one in client.who_can(io={"network": False})] == [id]
+    assert client.who_can(io={"network": True}) == ()
     assert (client.status().stats.entries, client.status().problems) == (2, ())
 
 

@@ -12,6 +12,7 @@ from tests.support.projection import NOW, add_entries, agent, coverage_of, entri
 from omoide import Agent, Thread, memory, thread
 from omoide.errors import Invalid, WrongType
 from omoide.projection import ACTION_RULES, ActionRule, NextActions, project
+from omoide.projection.engine import SPACE
 from omoide.projection.projectors import MAX_SENTENCE_LENGTH, MAX_TASKS_PER_MESSAGE
 
 
@@ -94,7 +95,7 @@ def test_a_task_that_was_done_does_not_come_back_from_the_same_place() -> None:
     """Even where the mark is lost, what was found in a message before is known by its id."""
     given = project_actions(agent("TODO: write"))
     given = memory.tasks_complete(given, memory.tasks(given)[0]["id"])
-    given = memory.delete_space(given, "projection")
+    given = memory.delete_space(given, SPACE)
     assert texts(project_actions(given)) == ["write"]
     assert memory.tasks_open(project_actions(given)) == []
 

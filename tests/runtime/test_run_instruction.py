@@ -296,6 +296,33 @@ async def test_a_slot_that_nobody_else_touched_is_put_in_place(gate: Gate, error
         assert errors == []
 
 
+async def test_an_agent_that_an_action_returns_brings_what_it_changed(
+    gate: Gate, errors: ErrorRecorder
+) -> None:
+    """And nothing else: what others changed meanwhile stays, removed keys go, and maps are replaced."""
+
+    def learn(ctx: Context) -> Any:
+        agent = memory.world_put(ctx.agent, "window", "shut")
+        state = {key: value for key, value in agent.state.items() if key != "old"}
+        return agent.replace(state={**state, "plan": {"b": 2}})
+
+    async with Runtime() as runtime:
+        given = {"old": 1, "plan": {"a": 1}, "count": 0}
+        agent = an_agent("a", {"go": gate.action(learn), "up": count_signals}, state=given)
+        await runtime.start(agent, on_error=errors)
+        await runtime.call("a", sig("go"))
+        await gate.entered.wait()
+        await runtime.call("a", sig("up"))
+        gate.open.set()
+        await eventually(lambda: memory.world_get(server_of(runtime).agent, "window"))
+        after = await runtime.state("a")
+        assert {key: value for key, value in after.state.items() if key != MEMORY.key} == {
+            "count": 1,
+            "plan": {"b": 2},
+        }
+        assert errors == []
+
+
 async def test_what_an_ended_life_began_changes_nothing_any_more(gate: Gate, errors: ErrorRecorder) -> None:
     """An action that was under way when the agent crashed has no result for the new life."""
     touch = gate.action(lambda ctx: {"touched": True})

@@ -91,7 +91,10 @@ def identity_command(ctx: CommandContext, id: str) -> None:
 
 
 @command(
-    "who-can", "omoide who-can summarise", "omoide who-can translate --tag french --limit-of tokens=8000"
+    "who-can",
+    "omoide who-can summarise",
+    "omoide who-can translate --tag french --limit-of tokens=8000",
+    "omoide who-can fetch --io network=true",
 )
 @click.argument("action", required=False)
 @click.option("--tag", "tags", multiple=True, help="A tag that it carries; may be repeated.")
@@ -102,15 +105,29 @@ def identity_command(ctx: CommandContext, id: str) -> None:
     metavar="NAME=VALUE",
     help="A limit that allows for this; may be repeated.",
 )
+@click.option(
+    "--io",
+    "io",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An I/O flag, such as network=false; may be repeated.",
+)
 def who_can_command(
-    ctx: CommandContext, action: str | None, tags: tuple[str, ...], limits: tuple[str, ...]
+    ctx: CommandContext,
+    action: str | None,
+    tags: tuple[str, ...],
+    limits: tuple[str, ...],
+    io: tuple[str, ...],
 ) -> int:
     """Show which stored agents can do ACTION, the most experienced first, and why."""
     from omoide.service import agents
 
-    needed = parse_limits(limits)
+    needed, flags = (
+        parse_values(limits, "--limit-of", "tokens=8000"),
+        parse_values(io, "--io", "network=false"),
+    )
     with ctx.open_store() as store:
-        matches = run_async(agents.who_can, store, action, tags, needed, namespace=ctx.scope.namespace)
+        matches = run_async(agents.who_can, store, action, tags, needed, flags, namespace=ctx.scope.namespace)
 
     def show() -> None:
         print_table(("id", "why"), [(match.id, match.reason) for match in matches])
@@ -158,17 +175,17 @@ def owners_command(ctx: CommandContext, by: str | None) -> int:
     return OK if answer else NOT_FOUND
 
 
-def parse_limits(options: Iterable[str]) -> dict[str, Any]:
+def parse_values(options: Iterable[str], flag: str, example: str) -> dict[str, Any]:
     """Parse `NAME=VALUE` options: digits become a number, true and false a boolean, all else stays text."""
-    limits: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for option in options:
         name, separator, value = option.partition("=")
         if not separator or not name.strip():
-            raise Invalid("--limit-of", f"is {option!r}", "write NAME=VALUE, such as --limit-of tokens=8000")
-        if name.strip() in limits:
-            raise Invalid("--limit-of", f"gives {name.strip()} two values", "give one")
-        limits[name.strip()] = _parse_value(value.strip())
-    return limits
+            raise Invalid(flag, f"is {option!r}", f"write NAME=VALUE, such as {flag} {example}")
+        if name.strip() in values:
+            raise Invalid(flag, f"gives {name.strip()} two values", "give one")
+        values[name.strip()] = _parse_value(value.strip())
+    return values
 
 
 def _parse_value(text: str) -> Any:

@@ -364,9 +364,11 @@ def who_can(
     tags: Iterable[str] = (),
     limits: Mapping[str, float] | None = None,
     scope: Scope = DEFAULT_SCOPE,
+    *,
+    io: Mapping[str, bool | str] | None = None,
 ) -> ServiceRequest[tuple[AgentMatch, ...]]:
     """Return the hibernated agents that can do an action, best first."""
-    body = {"action": action, "tags": tuple(tags), "limits": limits}
+    body = {"action": action, "tags": tuple(tags), "limits": limits, "io": io}
     return ServiceRequest(
         "who-can", scope, _decode_part(schemas.WhoCanResponse, lambda body: body.choices), body=body
     )

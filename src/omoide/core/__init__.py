@@ -16,6 +16,7 @@ from omoide._lazy import attach
 
 if TYPE_CHECKING:
     from omoide.core.action import Instruction
+    from omoide.core.agent import mount, unmount
     from omoide.core.definition import Externalize
     from omoide.core.entry import (
         DELETED,
@@ -49,14 +50,17 @@ __all__ = [
     "Value",
     "Why",
     "freeze",
+    "mount",
     "ontology_class",
     "thaw",
+    "unmount",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     attributes={
         "action": ("Instruction",),
+        "agent": ("mount", "unmount"),
         "definition": ("Externalize",),
         "entry": (
             "DELETED",

@@ -14,9 +14,10 @@ comes first; agents without an age come last, and ties keep the given order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Set
 from contextlib import nullcontext
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import msgspec
 
@@ -30,17 +31,20 @@ from omoide.core.definition import (
     DefinitionFields,
     Direct,
     Plugin,
+    PluginLike,
     Route,
+    as_plugin,
     check_outcome,
+    check_parent,
     check_same_agent,
     error_directive,
     matching_routes,
 )
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap, check_str, check_text, freeze_map
-from omoide.core.identity import Identity
+from omoide.core.identity import DEFAULT_CAPABILITIES, Identity, action_name
 from omoide.core.signal import Signal
-from omoide.core.state import IDENTITY, SLOTS, Context, Stateful, check_state, slot_of, with_state
-from omoide.core.value import Id, Name, check_texts, set_field
+from omoide.core.state import IDENTITY, PARENT, SLOTS, Context, Stateful, check_state, slot_of, with_state
+from omoide.core.value import Id, Name, check_texts, set_field, shallow_copy
 from omoide.errors import Invalid, InvalidDefinition, MountFailed, NotFound, OmoideError, WrongType
 
 _ABSENT = object()
@@ -67,22 +71,65 @@ def mount_plugins(agent: Agent, keys: Set[str] | None = None) -> Agent:
         MountFailed: if one of them fails; no agent is made then.
     """
     for plugin in agent.definition.plugins:
-        if keys is not None and plugin.key not in keys:
-            continue
-        try:
-            agent = _mount(agent, plugin)
-        except MountFailed:
-            raise
-        except Exception as error:
-            reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
-            raise MountFailed(plugin.label, reason) from error
+        if keys is None or plugin.key in keys:
+            agent = _mount_or_fail(agent, plugin)
     return agent
+
+
+def mount(agent: Agent, plugin: PluginLike) -> Agent:
+    """Return an agent with another plugin: its actions, its routes and its slice.
+
+    Raises:
+        InvalidDefinition: if the plugin does not fit the definition.
+        MountFailed: if its mount fails.
+    """
+    mounted = as_plugin(plugin)
+    new = _with_definition(check_agent(agent), agent.definition.with_plugin(mounted))
+    if mounted.slice_schema is not None:
+        slice = freeze_map(new.state.get(mounted.key, EMPTY_MAP), mounted.key)
+        defaults = freeze_map(mounted.slice_schema.defaults(), f"defaults of {mounted.label}")
+        new = with_state(new, new.state.set(mounted.key, defaults.update(slice)))
+    new = _mount_or_fail(new, mounted)
+    new.definition.check_state(new.state)
+    return new
+
+
+def unmount(agent: Agent, label: str) -> Agent:
+    """Return an agent without a plugin, by its label; its slice goes with it, and a slot keeps its value.
+
+    Raises:
+        NotFound: if the agent has no such plugin.
+        InvalidDefinition: if another plugin or a route needs it.
+    """
+    definition, plugin = check_agent(agent).definition.without_plugin(label)
+    new = _with_definition(agent, definition)
+    return new if plugin.key in SLOTS else with_state(new, new.state.delete(plugin.key))
+
+
+def _with_definition(agent: Agent, definition: Definition) -> Agent:
+    new = shallow_copy(agent)
+    set_field(new, "definition", definition)
+    return new
+
+
+def _mount_or_fail(agent: Agent, plugin: Plugin) -> Agent:
+    try:
+        return _mount(agent, plugin)
+    except MountFailed:
+        raise
+    except Exception as error:
+        reason = error if isinstance(error, OmoideError) else f"{type(error).__name__}: {error}"
+        raise MountFailed(plugin.label, reason) from error
 
 
 def _mount(agent: Agent, plugin: Plugin) -> Agent:
     before = agent.state
-    result = plugin.mount(agent, plugin.config)
-    slice, written = _split_mount_result(result, agent)
+    slice, written = None, agent
+    if type(plugin).mount is not Plugin.mount:  # most plugins have no mount
+        watched = _MountedAgent.watch(agent)
+        slice, written = _split_mount_result(plugin.mount(watched, plugin.config), watched)
+        if written is watched and watched.changes.found:
+            _warn_of_lost_change(plugin, agent)
     state = written.state
     # A plugin owns one key; identity (`is`) is enough, because values are frozen and shared.
     for key in before | state:
@@ -90,20 +137,32 @@ def _mount(agent: Agent, plugin: Plugin) -> Agent:
             raise Invalid(
                 f"state.{key}", "is not owned by the plugin", f"write {plugin.key!r}, memory or identity"
             )
+    check_parent(before, state)
     if slice is not None:
         state = state.set(plugin.key, _merge_slice(state.get(plugin.key), slice, plugin))
     check_state(state)
     plugin.check_slice(state.get(plugin.key))
+    identity: Identity | None = state.get(IDENTITY.key)
+    if identity is not None:
+        agent.definition.check_extensions(identity, IDENTITY.get(agent))
     return with_state(agent, state)
+
+
+def _warn_of_lost_change(plugin: Plugin, agent: Agent) -> None:
+    warnings.warn(
+        f"plugin {plugin.label!r} of agent {agent.name!r}: mount changed the agent that it was given and did "
+        f"not return it, so the change is lost; return the agent, alone or with the slice",
+        stacklevel=2,
+    )
 
 
 def _split_mount_result(result: Any, agent: Agent) -> tuple[Any, Agent]:
     """Return the slice and the agent from what a mount returned."""
     # Accepted: None, a slice, an agent, and both in either order.
     slice, written = result if isinstance(result, tuple) and len(result) == 2 else (result, agent)
-    if isinstance(slice, type(agent)):
+    if isinstance(slice, Agent):
         slice, written = (None if written is agent else written), slice
-    if not isinstance(written, type(agent)):
+    if not isinstance(written, Agent):
         raise WrongType("the agent that mount returned", "an Agent", written)
     return slice, written
 
@@ -220,6 +279,16 @@ class Agent(Stateful, frozen=True, kw_only=True):
                 return self, [error_directive(error, stage)]
             return agent, directives
 
+    def clone(self, *, id: str | None = None, now: int | None = None) -> Agent:
+        """Return another agent with this one's state and definition, and no parent.
+
+        Its identity says that it was cloned, one generation after this one.
+        """
+        with clock_at(now):
+            copy = with_state(self, self.state.delete(PARENT.key))
+            set_field(copy, "id", ids.new("agent_") if id is None else ids.check(id, "id"))
+            return with_origin(copy, "cloned", self)
+
     @classmethod
     def from_json(cls, data: bytes | str, definition: Definition | None = None) -> Agent:
         """Decode an agent from what `to_json` wrote; its definition is code and has to be given again."""
@@ -237,6 +306,58 @@ class Agent(Stateful, frozen=True, kw_only=True):
         state = initial_state(definition, agent.state)  # fields that are newer than the data get defaults
         definition.check_state(state)
         return msgspec.structs.replace(agent, state=state, definition=definition)
+
+
+def with_origin(agent: Agent, origin: str, source: Agent) -> Agent:
+    """Return an agent whose identity says how it was made from another one, and in which generation.
+
+    An agent without an identity and without the plugin for it stays as it is.
+    """
+    owned = any(plugin.key == IDENTITY.key for plugin in agent.definition.plugins)
+    if not owned and not IDENTITY.has(agent):
+        return agent
+    identity = IDENTITY.get(source)
+    generation = None if identity is None else identity.get_profile("generation")
+    made = IDENTITY.get_or_new(agent).put_profile("origin", origin)
+    return IDENTITY.put(agent, made.put_profile("generation", (generation or 0) + 1))
+
+
+class _Changes:
+    """Whether an agent that differs from the given one was made during a mount."""
+
+    __slots__ = ("before", "found")
+
+    def __init__(self, before: FrozenMap[str, Any]) -> None:
+        self.before = before
+        self.found = False
+
+
+class _MountedAgent(Agent, frozen=True, kw_only=True):
+    """The agent that a mount is given. It notices changes, which are lost unless they are returned."""
+
+    EXCLUDED_FIELDS: ClassVar[frozenset[str]] = Agent.EXCLUDED_FIELDS | {"changes"}
+    IS_WATCHED: ClassVar[bool] = True
+
+    changes: _Changes = _Changes(EMPTY_MAP)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.record_change()
+
+    def record_change(self) -> None:
+        """Compare the state with that of the given agent."""
+        old, new = self.changes.before, self.state
+        if not self.changes.found:
+            self.changes.found = len(old) != len(new) or any(old.get(key) is not new[key] for key in new)
+
+    @classmethod
+    def watch(cls, agent: Agent) -> Self:
+        """Return an agent to pass to a mount."""
+        watched = cls(id=agent.id, name=agent.name, definition=agent.definition)
+        set_field(watched, "description", agent.description)
+        set_field(watched, "state", agent.state)
+        set_field(watched, "changes", _Changes(agent.state))
+        return watched
 
 
 def cmd(
@@ -271,7 +392,12 @@ def clock_at(now: int | None) -> Any:
 def _parse_before_result(result: Any, agent: Agent, instructions: Instructions) -> tuple[Agent, Instructions]:
     """Return the agent and the instructions from what `on_before_cmd` returned."""
     if isinstance(result, tuple) and len(result) == 2:
-        result, instructions = result[0], Instruction.normalize(result[1])
+        result, instructions = result
+        # A hook is given a tuple of instructions, and may return it; any other tuple is (action, params).
+        given_back = isinstance(instructions, tuple) and all(
+            isinstance(instruction, Instruction) for instruction in instructions
+        )
+        instructions = instructions if given_back else Instruction.normalize(instructions)
     return check_same_agent(
         check_agent(result, "the result of on_before_cmd"), "on_before_cmd", agent
     ), instructions
@@ -367,29 +493,86 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     age: int | None = None
 
 
-def all_actions(agent: Agent, identity: Identity) -> FrozenList[str]:
-    """Return the actions that the identity declares, and those that the agent's plugins offer besides."""
-    declared = identity.actions()
-    return declared.extend(name for name in agent.definition.action_names() if name not in declared)
+def capabilities(agent: Agent) -> FrozenMap[str, Any]:
+    """Return the manifest that others route by; of an agent without an identity, its actions alone."""
+    identity = IDENTITY.get(agent)
+    manifest = DEFAULT_CAPABILITIES if identity is None else identity.capabilities
+    # Plugins are code and may change between versions, so their actions are added here and never stored.
+    offered = agent.definition.action_names()
+    declared: FrozenList[str] = manifest["actions"]
+    return manifest.set("actions", declared.extend(name for name in offered if name not in declared))
 
 
-def rank(
-    agents: Iterable[Agent], action: str | None, tags: Iterable[str], limits: Mapping[str, Any]
-) -> list[Candidate]:
+def public_snapshot(agent: Agent) -> FrozenMap[str, Any]:
+    """Return what an agent shows of itself; one without an identity shows its actions."""
+    identity = IDENTITY.get(agent) or Identity()
+    return identity.snapshot().set("capabilities", capabilities(agent))
+
+
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent has to be able to do; see `omoide.identity.route`."""
+
+    action: str | None = None
+    tags: tuple[str, ...] = ()
+    limits: FrozenMap[str, Any] = EMPTY_MAP
+    io: FrozenMap[str, Any] = EMPTY_MAP
+
+    @classmethod
+    def new(
+        cls,
+        action: str | Action | None = None,
+        tags: Iterable[str] = (),
+        limits: Mapping[str, Any] = EMPTY_MAP,
+        io: Mapping[str, Any] = EMPTY_MAP,
+    ) -> Self:
+        """Build requirements from what a caller passed."""
+        return cls(
+            action=None if action is None else check_text(action_name(action), "action"),
+            tags=check_texts(tags, "tags"),
+            limits=freeze_map(limits, "limits"),
+            io=freeze_map(io, "io"),
+        )
+
+    def explain_fit(self, capabilities: Mapping[str, Any], identity: Identity | None) -> str | None:
+        """Return the reasons why an agent meets the requirements, or None if it does not.
+
+        Args:
+            capabilities: its manifest, with the actions of its plugins.
+            identity: its identity; an agent without one is found by its actions only.
+        """
+        reasons = []
+        if self.action is not None:
+            if self.action not in capabilities.get("actions", ()):
+                return None
+            declares = identity is not None and identity.supports_action(self.action)
+            reasons.append(f"{'declares' if declares else 'offers'} {self.action}")
+        elif identity is None:
+            return None
+        if any(tag not in capabilities.get("tags", ()) for tag in self.tags):
+            return None
+        reasons += [f"carries the tag {tag}" for tag in self.tags]
+        limits, io = (capabilities.get(key, EMPTY_MAP) for key in ("limits", "io"))
+        checks = [_limit_reason(name, limits.get(name), self.limits[name]) for name in sorted(self.limits)]
+        checks += [_io_reason(name, io.get(name, False), self.io[name]) for name in sorted(self.io)]
+        if None in checks:
+            return None
+        age = None if identity is None else identity.age
+        return "; ".join([*reasons, *filter(None, checks), _experience_reason(age)])
+
+
+def rank(agents: Iterable[Agent], requirements: Requirements) -> list[Candidate]:
     """Return the agents that fit, best first, each with the reason; see `omoide.identity.route`."""
-    if action is not None:
-        check_text(action, "action")
-    required_tags = check_texts(tags, "tags")
-    required_limits = freeze_map(limits, "limits")
     if isinstance(agents, Agent) or not isinstance(agents, Iterable):
         raise WrongType("agents", "a list of Agents", agents)
     candidates = []
     for agent in agents:
         if not isinstance(agent, Agent):
             raise WrongType("agents", "Agents only", agent)
-        candidate = _evaluate_candidate(agent, action, required_tags, required_limits)
-        if candidate is not None:
-            candidates.append(candidate)
+        identity = IDENTITY.get(agent)
+        reason = requirements.explain_fit(capabilities(agent), identity)
+        if reason is not None:
+            age = None if identity is None else identity.age
+            candidates.append(Candidate(agent=agent, reason=f"{agent.name}: {reason}", age=age))
     # The sort is stable: agents of one age keep the given order.
     return sorted(candidates, key=lambda candidate: experience_sort_key(candidate.age))
 
@@ -397,32 +580,6 @@ def rank(
 def experience_sort_key(age: int | None) -> int:
     """Return a sort key that puts the highest age first and None last."""
     return 1 if age is None else -age
-
-
-def _evaluate_candidate(
-    agent: Agent, action: str | None, tags: tuple[str, ...], limits: FrozenMap[str, Any]
-) -> Candidate | None:
-    identity = IDENTITY.get(agent)
-    if identity is None:
-        return None
-    reasons = []
-    if action is not None:
-        if action not in all_actions(agent, identity):
-            return None
-        how = "declares" if identity.supports_action(action) else "offers"
-        reasons.append(f"{how} {action}")
-    for tag in tags:
-        if not identity.has_tag(tag):
-            return None
-        reasons.append(f"carries the tag {tag}")
-    declared = identity.capabilities.get("limits", EMPTY_MAP)
-    for name in sorted(limits):
-        reason = _limit_reason(name, declared.get(name), limits[name])
-        if reason is None:
-            return None
-        reasons.append(reason)
-    reasons.append(_experience_reason(identity.age))
-    return Candidate(agent=agent, reason=f"{agent.name}: {'; '.join(reasons)}", age=identity.age)
 
 
 def _limit_reason(name: str, allowed: Any, needed: Any) -> str | None:
@@ -433,6 +590,12 @@ def _limit_reason(name: str, allowed: Any, needed: Any) -> str | None:
     if allowed < needed if numbers else allowed != needed:
         return None
     return f"{name} {allowed} allows for {needed}" if numbers else f"{name} is {allowed}"
+
+
+def _io_reason(name: str, declared: Any, needed: Any) -> str | None:
+    """Return the reason that an I/O flag is as needed, or None; one that is not declared is False."""
+    same = type(declared) is type(needed) and declared == needed
+    return f"io {name} is {declared}" if same else None
 
 
 def _experience_reason(age: int | None) -> str:

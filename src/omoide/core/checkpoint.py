@@ -9,16 +9,30 @@ from __future__ import annotations
 from typing import Any
 
 from omoide import ids
-from omoide.core.agent import Agent, check_agent, initial_state, mount_plugins
-from omoide.core.codec import MapField
+from omoide.core.action import Cron, Schedule
+from omoide.core.agent import Agent, check_agent, initial_state, mount_plugins, public_snapshot
+from omoide.core.codec import Frozen, MapField
 from omoide.core.definition import Definition, Externalize
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, value_type
+from omoide.core.frozen import EMPTY_LIST, EMPTY_MAP, FrozenList, FrozenMap, freeze_map, value_type
 from omoide.core.state import SLOTS, THREAD, Context, check_state, with_state
-from omoide.core.value import Count, Id, Name, Value, check_count, set_field
+from omoide.core.value import Count, Id, Millis, Name, Value, check_count, check_instance, set_field
 from omoide.errors import CheckpointFailed, Invalid, OmoideError, RestoreFailed, WrongType
 
 CHECKPOINT_VERSION = 2
 """Version of the format; version 1 lacks `thread` and `definition_version` and is still read."""
+
+
+@value_type
+class PendingSchedule(Value, frozen=True, kw_only=True):
+    """A signal that an agent has scheduled: a `Schedule` with the time when it is due, or a `Cron`."""
+
+    directive: Frozen
+    due_at: Millis | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.directive, (Schedule, Cron)):
+            raise WrongType("directive", "a Schedule or a Cron", self.directive)
 
 
 @value_type
@@ -35,6 +49,10 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     """The agent's thread, by `id` and `rev`; its entries are stored elsewhere."""
     journal: MapField | None = None
     """Notes of the checkpoint store about the thread's journal."""
+    snapshot: MapField | None = None
+    """What the agent showed of itself when it was saved, with the actions that its plugins offered then."""
+    schedules: FrozenList[PendingSchedule] = EMPTY_LIST
+    """The schedules and cron jobs that were pending when the agent was saved."""
     rev: Count = 0
     """Number of times that the agent was saved, if the checkpoint store counts it."""
     definition_version: int = 1
@@ -42,6 +60,8 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for at, pending in enumerate(self.schedules):
+            check_instance(pending, f"schedules[{at}]", kind=PendingSchedule)
         pointer = self._thread_pointer()
         # The thread may be named twice, by its plugin and by `thread`; both have to agree.
         if self.thread is None:
@@ -117,6 +137,7 @@ def checkpoint(agent: Agent) -> Checkpoint:
         externalized=pointers,
         externalized_keys=keys or None,
         thread=None if log is None else {"id": log.id, "rev": log.rev},
+        snapshot=public_snapshot(agent),
         definition_version=agent.definition.version,
     )
 

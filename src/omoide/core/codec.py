@@ -29,6 +29,7 @@ from omoide.core.frozen import (
     is_storable_scalar,
     list_of,
     map_of,
+    thaw,
 )
 from omoide.errors import Invalid, OmoideError, Unsupported, WrongType
 
@@ -322,12 +323,57 @@ def _field_writers(kind: type[msgspec.Struct]) -> tuple[tuple[str, Callable[[Any
 def _dump_field(value: Any, depth: int, sort_keys: bool) -> Any:
     if isinstance(value, msgspec.Struct):
         return _dump_struct(value, depth, sort_keys)
-    if type(value) is FrozenMap:
+    if isinstance(value, FrozenMap):
         items = sorted(value.items()) if sort_keys else value.items()
         return {key: _dump_field(item, depth + 1, sort_keys) for key, item in items}
     if isinstance(value, (FrozenList, tuple)):
         return [_dump_field(item, depth + 1, sort_keys) for item in value]
     return dump(value, depth, sort_keys)
+
+
+def _refuse_change(self: object, *args: object, **kwargs: object) -> Any:
+    raise TypeError("this is a copy of frozen data; change the agent with world_put or world_update instead")
+
+
+class ReadOnlyList(list[Any]):
+    """A list that the json module can write, and that cannot be changed."""
+
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse_change
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy is a list of the caller's own
+        return list, ([*self],)
+
+    def to_python(self) -> list[Any]:
+        """Return a list with all containers copied, which may be changed."""
+        return [_thaw_copy(item) for item in self]
+
+
+class ReadOnlyDict(dict[str, Any]):
+    """A dict that the json module can write, and that cannot be changed."""
+
+    clear = pop = popitem = setdefault = update = _refuse_change
+    __setitem__ = __delitem__ = __ior__ = _refuse_change
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy is a dict of the caller's own
+        return dict, ({**self},)
+
+    def to_python(self) -> dict[str, Any]:
+        """Return a dict with all containers copied, which may be changed."""
+        return {key: _thaw_copy(item) for key, item in self.items()}
+
+
+def _thaw_copy(value: Any) -> Any:
+    return value.to_python() if isinstance(value, (ReadOnlyDict, ReadOnlyList)) else thaw(value)
+
+
+def read_only(value: Any) -> Any:
+    """Return read-only dicts and lists in place of frozen ones, which the json module cannot write."""
+    if isinstance(value, FrozenMap):
+        return ReadOnlyDict({key: read_only(item) for key, item in value.items()})
+    if isinstance(value, FrozenList):
+        return ReadOnlyList([read_only(item) for item in value])
+    return value
 
 
 def _too_deep_error(path: str) -> Unsupported:

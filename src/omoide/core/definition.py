@@ -21,10 +21,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedDict, cast, runtime_checkable
 
 import msgspec
 
+from omoide.core import codec
 from omoide.core.action import Action, Directive, Error, Instruction, RunInstruction, check_name
 from omoide.core.codec import Frozen
 from omoide.core.frozen import (
@@ -36,16 +37,22 @@ from omoide.core.frozen import (
     map_of,
     wrap_map_lazy,
 )
+from omoide.core.identity import PUBLIC_KEY, Identity
 from omoide.core.maps import set_item
+from omoide.core.memory import Memory, reserved_spaces
 from omoide.core.schema import Schema
 from omoide.core.signal import Signal, check_pattern, matches_pattern, specificity
 from omoide.core.state import (
     IDENTITY,
     MEMORY,
+    PARENT,
     SLOTS,
     STRATEGY,
     THREAD,
     Context,
+    DeleteKeys,
+    SetPath,
+    Stateful,
     StateOp,
     StrategyState,
     check_state,
@@ -78,6 +85,7 @@ Migration = Callable[[FrozenMap[str, Any], int], Mapping[str, Any]]
 Outcome = tuple["Agent", list[Directive]]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED_KEY = re.compile(r"__.*__\Z", re.DOTALL)
 _ABSENT = object()
 
 
@@ -181,15 +189,17 @@ def apply_result(agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
         InvalidState: if the new state is not allowed.
     """
     result, effects = _split_result(result)
-    state = _next_state(agent.state, result, effects)
-    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+    state = agent.state
+    if isinstance(result, Stateful):
+        state, result = check_same_agent(cast("Agent", result), "the action", agent).state, None
+    return _outcome(agent, _next_state(state, result, effects), effects)
 
 
 def apply_late_result(before: Agent, agent: Agent, result: object) -> tuple[Agent, list[Directive]]:
     """Merge the result of an action that began on an older version of the agent.
 
-    What the action returned as a whole, a slot, is compared with what it began with, and only what it changed
-    is taken over. All else is merged as in `apply_result`.
+    What the action returned as a whole, an agent or a slot, is compared with what it began with: only what it
+    changed is taken over. All else is merged as in `apply_result`.
 
     Args:
         before: the agent as the action saw it.
@@ -201,7 +211,7 @@ def apply_late_result(before: Agent, agent: Agent, result: object) -> tuple[Agen
         InvalidState: if the new state is not allowed.
         Conflict: if the action changed a space, or another part of a slot, that was changed meanwhile.
     """
-    result, effects = _split_result(result)
+    result, effects = _split_result(changes_since(before, result))
     state = _next_state(agent.state, result, effects)
     slots = map_of({key: slot.get(before) for key, slot in SLOTS.items() if slot.has(before)})
     changed = _next_state(slots, result, effects)
@@ -211,7 +221,7 @@ def apply_late_result(before: Agent, agent: Agent, result: object) -> tuple[Agen
             state = state.delete(key)
         elif value is not state.get(key):
             state = wrap_map_lazy(set_item(state._map, key, value))
-    return with_checked_state(agent, state), [effect for effect in effects if isinstance(effect, Directive)]
+    return _outcome(agent, state, effects)
 
 
 def _split_result(result: object) -> tuple[object, Sequence[Any]]:
@@ -237,6 +247,25 @@ def _next_state(state: FrozenMap[str, Any], result: object, effects: Sequence[An
     return state
 
 
+def _outcome(
+    agent: Agent, state: FrozenMap[str, Any], effects: Sequence[Any]
+) -> tuple[Agent, list[Directive]]:
+    """Return the agent with a state, and the directives, with a report of what was written beside memory."""
+    misplaced = agent.definition.misplaced_keys(state, agent.state)
+    directives = [effect for effect in effects if isinstance(effect, Directive)]
+    return with_checked_state(agent, state), [*directives, *map(_misplaced_error, misplaced)]
+
+
+def _misplaced_error(key: str) -> Error:
+    return Error(
+        message=f"state.{key} was written, which is not the space {key!r} of the memory; change ctx.memory "
+        f"and return that, or declare {key!r} in the agent's schema",
+        context="result",
+        field=f"state.{key}",
+        kind="Misplaced",
+    )
+
+
 def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     """Return the agent with another state, or raise `InvalidState` if it may not have it."""
     if state is agent.state:
@@ -251,8 +280,38 @@ def with_checked_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     for key, slot in SLOTS.items():
         if slot.has(agent) and state.get(key) is None:
             raise InvalidState(f"state.{key}", "would be lost", f"return a {slot.kind.__name__} in its place")
+    known: Memory | None = MEMORY.get(agent)
+    memory: Memory | None = state.get(MEMORY.key)
+    if known is not None and memory is not None and memory is not known:
+        memory.check_continues(known)
+    check_parent(agent.state, state)
     agent.definition.check_state(state, agent.state)
     return with_state(agent, state)
+
+
+def check_parent(before: FrozenMap[str, Any], after: FrozenMap[str, Any]) -> None:
+    """Raise `InvalidState` if a state has another parent than the one before: it is set once."""
+    parent = before.get(PARENT.key)
+    if parent is not None and after.get(PARENT.key) != parent:
+        raise InvalidState(f"state.{PARENT.key}", f"is set once, to agent {parent.id!r}", "leave it as it is")
+
+
+def changes_since(before: Agent, result: object) -> object:
+    """Return the result of an action that took time: an Agent becomes the changes that it makes.
+
+    The agent may have changed meanwhile, so that the returned one as a whole would undo that.
+    """
+    value, effects = result if isinstance(result, tuple) and len(result) == 2 else (result, ())
+    if not isinstance(value, Stateful):
+        return result
+    state = check_same_agent(cast("Agent", value), "the action", before).state
+    changed = [key for key in state if state[key] is not before.state.get(key, _ABSENT)]
+    # A mapping would be merged into the maps of other keys, and keep what the action removed from them.
+    ops: list[StateOp] = [SetPath(path=[key], value=state[key]) for key in changed if key not in SLOTS]
+    removed = [key for key in before.state if key not in state]
+    if removed:
+        ops.append(DeleteKeys(keys=removed))
+    return {key: state[key] for key in changed if key in SLOTS}, [*ops, *effects]
 
 
 def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Directive]]:
@@ -277,10 +336,12 @@ def check_outcome(result: Any, who: str, before: Agent) -> tuple[Agent, list[Dir
 def check_same_agent(agent: Agent, who: str, before: Agent) -> Agent:
     """Raise `InvalidState` if more than the state of an agent was changed."""
     if agent is not before:
-        if (agent.id, agent.name, agent.definition) != (before.id, before.name, before.definition):
+        if (agent.id, agent.name) != (before.id, before.name):
             raise InvalidState(
                 f"the agent of {who}", f"is {agent.id!r}, not {before.id!r}", "change its state only"
             )
+        if agent.definition != before.definition:
+            raise InvalidState(f"the agent of {who}", "has another definition", "change its state only")
         with_checked_state(before, agent.state)
     return agent
 
@@ -426,6 +487,10 @@ class Plugin:
     vsn: ClassVar[str] = ""
     schema: ClassVar[type | None] = None
     config_schema: ClassVar[type | None] = None
+    extension_schema: ClassVar[type | None] = None
+    """The shape of the plugin's slice of the identity; it need not name `__public__`."""
+    extension_max_bytes: ClassVar[int | None] = 65_536
+    """The size that the slice may have, encoded as JSON; None for any."""
     signal_patterns: ClassVar[Sequence[str]] = ()
     tags: ClassVar[Sequence[str]] = ()
     capabilities: ClassVar[Sequence[str]] = ()
@@ -447,6 +512,7 @@ class Plugin:
             )
         if self.state_key:
             check_text(self.state_key, f"{owner}: state_key")
+        _check_key(self.state_key or self.name, owner)
         if alias is not None and self.singleton:
             raise InvalidDefinition(
                 owner, "is a singleton: Cannot alias singleton plugin", "mount it once, without alias"
@@ -455,6 +521,11 @@ class Plugin:
             raise InvalidDefinition(f"{owner}: alias", f"is {alias!r}", "use letters, digits and underscores")
         self.alias = alias
         self.slice_schema = None if self.schema is None else Schema(self.schema, owner)
+        self._extension_schema = (
+            None if self.extension_schema is None else Schema(self.extension_schema, f"{owner}: extension")
+        )
+        if self.extension_max_bytes is not None:
+            check_count(self.extension_max_bytes, f"{owner}: extension_max_bytes")
         self.config: FrozenMap[str, Any] = self._validate_config(config, owner)
         if not isinstance(self.actions, Sequence):
             raise WrongType(f"{owner}: actions", "a list of Actions", self.actions)
@@ -508,6 +579,25 @@ class Plugin:
                 freeze_map(EMPTY_MAP if slice is None else slice, f"state.{self.key}"), self._slice_error
             )
 
+    def check_extension(self, slice: object) -> None:
+        """Raise `InvalidState` if a slice of the identity is too large or does not fit the schema."""
+        size = len(msgspec.json.encode(codec.dump(slice)))
+        if self.extension_max_bytes is not None and size > self.extension_max_bytes:
+            raise InvalidState(
+                f"identity.extensions.{self.label}",
+                f"allows extension_max_bytes {self.extension_max_bytes}, this would make {size}",
+                "keep a short description here, and data in memory or a store",
+            )
+        schema = self._extension_schema
+        if schema is not None:
+            values = freeze_map(slice, f"identity.extensions.{self.label}")
+            if PUBLIC_KEY not in schema.fields:
+                values = values.delete(PUBLIC_KEY)
+            schema.check(values, self._extension_error)
+
+    def _extension_error(self, field: str, problem: str, remedy: str) -> InvalidState:
+        return InvalidState(f"identity.extensions.{self.label}.{field}", problem, remedy)
+
     def _slice_error(self, field: str, problem: str, remedy: str) -> InvalidState:
         return InvalidState(f"state.{self.key}.{field}", problem, remedy)
 
@@ -554,6 +644,15 @@ class Plugin:
         schema = Schema(self.config_schema, owner)
         schema.check(values, config_error)
         return freeze_map(schema.defaults(), "config").update(values)
+
+
+def _check_key(key: str, owner: str) -> None:
+    if _RESERVED_KEY.match(key) and key not in SLOTS:
+        raise InvalidDefinition(
+            f"{owner}: state_key",
+            f"{key!r} would be a new reserved key",
+            "use a key without underscores around it, or a memory space",
+        )
 
 
 PluginLike = Plugin | type[Plugin] | tuple[type[Plugin], Mapping[str, Any]]
@@ -746,6 +845,24 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Definition({self.name!r})"
 
+    def with_plugin(self, plugin: Plugin) -> Definition:
+        """Return the definition with another plugin, and its routes."""
+        return msgspec.structs.replace(
+            self, plugins=(*self.plugins, plugin), routes=(*self.routes, *plugin.routes)
+        )
+
+    def without_plugin(self, label: str) -> tuple[Definition, Plugin]:
+        """Return the definition without a plugin and its routes, and the plugin."""
+        plugin = next((plugin for plugin in self.plugins if plugin.label == label), None)
+        if plugin is None:
+            known = ", ".join(plugin.label for plugin in self.plugins) or "no plugins"
+            raise NotFound("plugin", str(label), f"this agent has {known}")
+        # By identity: a route of the agent itself may be equal to one of the plugin.
+        own = {id(route) for route in plugin.routes}
+        routes = tuple(route for route in self.routes if id(route) not in own)
+        plugins = tuple(other for other in self.plugins if other is not plugin)
+        return msgspec.structs.replace(self, plugins=plugins, routes=routes), plugin
+
     def action_names(self) -> tuple[str, ...]:
         """Return the names of the actions that agents have: their own and those of their plugins."""
         return tuple(dict.fromkeys(action.name for action in self._all_actions()))
@@ -766,6 +883,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         """Raise `InvalidState` if a part that differs from `before` does not fit the schemas."""
         # Parts are frozen: one that is the same object was checked when it was set.
         known = EMPTY_MAP if before is None else before
+        identity = state.get(IDENTITY.key)
+        if identity is not None and identity is not known.get(IDENTITY.key):
+            self.check_extensions(identity, known.get(IDENTITY.key))
         for plugin in self.plugins:
             if plugin.key in state and state[plugin.key] is not known.get(plugin.key, _ABSENT):
                 plugin.check_slice(state[plugin.key])
@@ -773,6 +893,25 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             own, old = self.own_state(state), self.own_state(known)
             if before is None or own.keys() != old.keys() or any(own[key] is not old[key] for key in own):
                 self.schema.check(own, _state_error)
+
+    def check_extensions(self, identity: Identity, before: Identity | None) -> None:
+        """Raise `InvalidState` if a slice that differs from the identity before is not as its plugin says."""
+        extensions = identity.extensions
+        old = EMPTY_MAP if before is None else before.extensions
+        if not extensions or extensions is old:
+            return
+        for plugin in self.plugins:
+            slice = extensions.get(plugin.label)
+            if slice is not None and slice is not old.get(plugin.label):
+                plugin.check_extension(slice)
+
+    def misplaced_keys(self, state: FrozenMap[str, Any], before: FrozenMap[str, Any]) -> list[str]:
+        """Return the new keys of a state that are called like a reserved space and that nothing declares."""
+        new = [name for name in reserved_spaces() if name in state and name not in before]
+        if not new:
+            return new
+        declared = {*(self.schema.fields if self.schema else ()), *(plugin.key for plugin in self.plugins)}
+        return [name for name in new if name not in declared]
 
     def own_state(self, state: FrozenMap[str, Any]) -> dict[str, Any]:
         """Return the state without slots and slices."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Protocol, Self, cast
 
 from omoide import clock
 from omoide.core.frozen import (
@@ -105,22 +105,28 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
         tags: FrozenList[str] = self.capabilities["tags"]
         return tags
 
-    def supports_action(self, action: str) -> bool:
+    def supports_action(self, action: str | Named) -> bool:
         """Return True if an action is declared."""
-        return action in self.actions()
+        return action_name(action) in self.actions()
 
     def has_tag(self, tag: str) -> bool:
         """Return True if a tag is set."""
         return tag in self.tags()
 
-    def add_action(self, action: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
+    def add_action(
+        self, action: str | Named, *, expected_rev: int | None = None, now: int | None = None
+    ) -> Self:
         """Return the identity with an action declared."""
-        return self._add_capability("actions", check_text(action, "action"), expected_rev, now)
+        name = check_text(action_name(action), "action")
+        return self._add_capability("actions", name, expected_rev, now)
 
-    def remove_action(self, action: str, *, expected_rev: int | None = None, now: int | None = None) -> Self:
+    def remove_action(
+        self, action: str | Named, *, expected_rev: int | None = None, now: int | None = None
+    ) -> Self:
         """Return the identity without an action."""
         self._check_rev(expected_rev)
-        remaining = [name for name in self.actions() if name != action]
+        removed = action_name(action)
+        remaining = [name for name in self.actions() if name != removed]
         if len(remaining) == len(self.actions()):
             return self
         return self._with_changes(now, capabilities=self.capabilities.set("actions", remaining))
@@ -262,6 +268,20 @@ class Identity(RevisionedValue, frozen=True, kw_only=True):
     ) -> Self:
         inner = self.capabilities[field].set(check_text(key, f"{field} key"), freeze(value, key))
         return self._with_changes(now, expected_rev, capabilities=self.capabilities.set(field, inner))
+
+
+class Named(Protocol):
+    """An action, which has a name."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+def action_name(action: str | Named) -> str:
+    """Return the name of an action that is given by itself or by its name."""
+    # A name may be a member of an enum, which has another name of its own.
+    return action if isinstance(action, str) else cast("str", getattr(action, "name", action))
 
 
 def _validate_profile(profile: object) -> FrozenMap[str, Any]:

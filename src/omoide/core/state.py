@@ -14,7 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from omoide.core.codec import Frozen, MapField, TextsField
 from omoide.core.frozen import EMPTY_MAP, FrozenMap, check_text, freeze_map, map_of, value_type, wrap_map_lazy
@@ -32,7 +32,7 @@ from omoide.core.value import (
     set_field,
     shallow_copy,
 )
-from omoide.errors import Conflict, Invalid, InvalidState, WrongType
+from omoide.errors import Conflict, Invalid, InvalidState, NotFound, WrongType
 
 if TYPE_CHECKING:
     from omoide.core.agent import Agent
@@ -76,16 +76,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Stateful(Value, frozen=True, kw_only=True):
     """A value with a state: the base class of agents."""
 
+    IS_WATCHED: ClassVar[bool] = False
+    """True for an agent that records the agents made from it."""
+
     state: FrozenMap[str, Any] = EMPTY_MAP
+
+    def record_change(self) -> None:
+        """Record an agent made from a watched one."""
 
 
 class Slot(Generic[T]):
     """A reserved key of the state, and the type of its value."""
 
-    def __init__(self, key: str, kind: type[T], factory: Callable[..., T]) -> None:
+    def __init__(
+        self,
+        key: str,
+        kind: type[T],
+        factory: Callable[..., T],
+        check: Callable[[Agent, T], None] | None = None,
+    ) -> None:
         self.key = key
         self.kind = kind
         self._factory = factory
+        self._check = check
 
     @overload
     def get(self, agent: Agent) -> T | None: ...
@@ -100,13 +113,30 @@ class Slot(Generic[T]):
         if not isinstance(value, self.kind):
             raise WrongType(self.key, f"a {self.kind.__name__}", value)
         state = _state_of(agent)
-        new = shallow_copy(agent)
-        set_field(new, "state", wrap_map_lazy(set_item(state._map, self.key, value)))
-        return new
+        if self._check is not None:
+            self._check(agent, value)
+        return with_state(agent, wrap_map_lazy(set_item(state._map, self.key, value)))
 
     def update(self, agent: Agent, change: Callable[[T | None], T]) -> Agent:
-        """Return the agent with `change` applied to the value or None; revisions are left to the caller."""
-        return self.put(agent, check_function(change)(self.get(agent)))
+        """Return the agent with `change` applied to the value or None; revisions are left to the caller.
+
+        Raises:
+            NotFound: if the slot is empty and `change` cannot take None.
+        """
+        value = self.get(agent)
+        if value is not None:
+            return self.put(agent, check_function(change)(value))
+        remedy = "call ensure first, or let the function make one from None"
+        check_function(change)
+        try:
+            new = change(None)
+        except (AttributeError, TypeError) as error:
+            if "NoneType" not in str(error):
+                raise
+            raise NotFound(f"{self.kind.__name__.lower()} of agent", agent.id, remedy) from error
+        if new is None:
+            raise WrongType(self.key, f"a {self.kind.__name__}", new, remedy)
+        return self.put(agent, new)
 
     def ensure(self, agent: Agent, **options: Any) -> Agent:
         """Return the agent with a value in the slot, created with `options` if there is none."""
@@ -151,11 +181,17 @@ def with_state(agent: Agent, state: FrozenMap[str, Any]) -> Agent:
     """Return the agent with another state, unchecked."""
     new = shallow_copy(agent)
     set_field(new, "state", state)
+    if new.IS_WATCHED:
+        new.record_change()
     return new
 
 
+def _check_extensions(agent: Agent, identity: Identity) -> None:
+    agent.definition.check_extensions(identity, IDENTITY.get(agent))
+
+
 MEMORY = Slot("__memory__", Memory, Memory.new)
-IDENTITY = Slot("__identity__", Identity, Identity.new)
+IDENTITY = Slot("__identity__", Identity, Identity.new, _check_extensions)
 THREAD = Slot("__thread__", Thread, Thread.new)
 STRATEGY = Slot("__strategy__", StrategyState, StrategyState)
 PARENT = Slot("__parent__", Parent, Parent)
@@ -320,7 +356,7 @@ def merge_result(state: State, result: object) -> State:
     if not isinstance(result, Mapping):
         raise WrongType(
             "result",
-            "a mapping, a Memory, an Identity, a Thread or None",
+            "a mapping, a Memory, an Identity, a Thread, an Agent or None",
             result,
             "return one, alone or with a list of directives",
         )

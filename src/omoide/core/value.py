@@ -29,6 +29,7 @@ from omoide.core.frozen import (
     check_text,
     depth_of,
     freeze,
+    freeze_key,
     freeze_list,
     freeze_map,
 )
@@ -108,12 +109,30 @@ class RevisionedValue(Value, frozen=True, kw_only=True):
         super().__post_init__()
 
     @classmethod
-    def new(cls, *, now: int | None = None, **fields: Any) -> Self:
-        """Build a value created at `now`; fields that are left out, or None, get their defaults."""
+    def new(
+        cls, attrs: Self | Mapping[str, Any] | None = None, /, *, now: int | None = None, **fields: Any
+    ) -> Self:
+        """Build a value created at `now`; fields that are left out, or None, get their defaults.
+
+        Args:
+            attrs: fields in a mapping, or another value of this kind.
+            now: the time of creation in milliseconds.
+            fields: fields by name, which take precedence.
+        """
+        if isinstance(attrs, cls):
+            attrs = {name: getattr(attrs, name) for name in cls.__struct_fields__}
+        if attrs is not None and not isinstance(attrs, Mapping):
+            raise WrongType("attrs", f"a mapping or a {cls.__name__}", attrs)
+        values = {freeze_key(name, "attrs"): value for name, value in (attrs or {}).items()} | fields
         if now is not None:
-            fields["created_at"] = clock.resolve(now)
-        check_fields(cls, fields)
-        return cls(**{name: value for name, value in fields.items() if value is not None})
+            values["created_at"] = clock.resolve(now)
+        check_fields(cls, values)
+        return cls(**cls._coerce({name: value for name, value in values.items() if value is not None}))
+
+    @classmethod
+    def _coerce(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Convert plain data in fields to values; subclasses with values in them override it."""
+        return fields
 
     def _next_revision(self, now: int | None, by: int = 1) -> Self:
         """Return a copy with the next revision, for the caller to set fields of."""

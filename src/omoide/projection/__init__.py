@@ -1,7 +1,7 @@
 """Compile the thread of an agent into its memory, and capture signals as memories.
 
 - `engine`: the `Projector` protocol, cursors, and `project`, which runs projectors over what is new.
-- `projectors`: summary, next actions, and messages for a memory provider.
+- `projectors`: summary, next actions, entities, and messages for a memory provider.
 - `plugins`: `ProjectionStrategy` projects by itself; `SignalCapture` stores signals by rules.
 """
 
@@ -19,17 +19,23 @@ from omoide.projection.plugins import (
 )
 from omoide.projection.projectors import (
     ACTION_RULES,
+    ENTITY_RULES,
     ActionRule,
     ConversationSummary,
+    EntityFacts,
+    EntityRule,
     MessageEmbedder,
     NextActions,
 )
 
 __all__ = [
     "ACTION_RULES",
+    "ENTITY_RULES",
     "ActionRule",
     "CaptureRule",
     "ConversationSummary",
+    "EntityFacts",
+    "EntityRule",
     "MessageEmbedder",
     "NextActions",
     "ProjectionContext",

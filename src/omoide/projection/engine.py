@@ -1,9 +1,9 @@
 """Run projectors, which compile the thread of an agent into its memory.
 
 A projector is pure: it reads entries of the thread and returns another memory, with directives for what has
-to be done elsewhere. Its cursor lies in the agent's memory, in the space `projection`, and advances in the
-same value as what was projected, so that neither can be lost without the other. A projector that fails is
-reported, and the others run all the same.
+to be done elsewhere. Its cursor lies in the agent's memory, in the space `omoide:projection`, and advances in
+the same value as what was projected, so that neither can be lost without the other. A projector that fails is
+reported, and the others run all the same; an entry on which it fails again and again is skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from omoide import clock
 from omoide.core import state
-from omoide.core.action import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.action import Directive, Error, MemoryDelete, MemoryQuery, MemoryUpsert
 from omoide.core.agent import Agent, check_agent, clock_at
 from omoide.core.codec import ListField, MapField
 from omoide.core.definition import error_directive
@@ -27,7 +27,7 @@ from omoide.core.value import Count, Id, Millis, Value, check_count
 from omoide.errors import Invalid, OmoideError, WrongType
 from omoide.shortterm.memory import ROLES
 
-SPACE = "projection"
+SPACE = "omoide:projection"
 """The space of the memory with the cursors, by the names of the projectors."""
 
 
@@ -212,6 +212,8 @@ RETRY_MS = 60_000
 """Default time to wait for an answer."""
 MAX_BATCH = 1_000
 """Entries that a projector with `confirmed` gets at once."""
+MAX_TRIES = 3
+"""Runs in which a projector may fail on an entry before the entry is skipped."""
 
 
 def project(
@@ -248,14 +250,8 @@ def project(
                 if span is None:
                     memory = _clamp_cursor(projector, memory, thread, moment)
                     continue
-                ctx = ProjectionContext(
-                    agent_id=agent.id,
-                    now=moment,
-                    since=span[0],
-                    fresh=tuple(thread.slice(*span)),
-                    config=settings,
-                )
-                memory, more = _run(projector, memory, thread, ctx)
+                run = _Run(projector, thread, agent.id, moment, settings)
+                memory, more = run.project(memory, *span)
                 directives += more
             except Exception as error:  # noqa: BLE001 - whatever a projector raises is reported as ours
                 directives.append(error_directive(error, "projection", projector.name))
@@ -318,23 +314,92 @@ def _due_span(
     return first, min(last, first + MAX_BATCH - 1) if _needs_confirmation(projector) else last
 
 
-def _run(
-    projector: Projector, memory: Memory, thread: Thread, ctx: ProjectionContext
-) -> tuple[Memory, list[Directive]]:
-    first, last = ctx.since, ctx.fresh[-1].seq
-    # Read before the projector runs, so that it cannot move its own cursor.
-    cursor = read_cursor(memory, projector.name, thread.id, ctx.now)
-    new, directives = _validate_result(projector.project(memory, thread, ctx), projector.name, memory)
-    pending = [one for one in directives if isinstance(one, (MemoryQuery, MemoryUpsert, MemoryDelete))]
-    if _needs_confirmation(projector) and pending:
-        requests = {one.request_id: [first, last, ctx.now] for one in pending}
-        if len(requests) != len(pending):
-            raise Invalid("request_id", "is the same twice", "leave it out, so that each has its own")
-        # The cursor advances when all answers are in; see `projection_result`.
-        cursor = cursor.with_requests(requests, ctx.now)
-    else:
-        cursor = cursor.advance(first, last, ctx.now)
-    return write_cursor(new, projector.name, cursor, ctx.now), directives
+class _Run:
+    """One run of a projector, which fails on an entry or gets past it."""
+
+    def __init__(
+        self, projector: Projector, thread: Thread, agent_id: str, now: int, config: FrozenMap[str, Any]
+    ) -> None:
+        self._projector = projector
+        self._thread = thread
+        self._agent_id = agent_id
+        self._now = now
+        self._config = config
+
+    def project(self, memory: Memory, first: int, last: int) -> tuple[Memory, list[Directive]]:
+        """Project the entries of a span.
+
+        Where the projector fails, the entries before the one that it fails on are projected, and the failure
+        is counted. After `MAX_TRIES` of them the entry is skipped, and the run goes on behind it.
+        """
+        directives: list[Directive] = []
+        while first <= last:
+            try:
+                memory, more = self._project_span(memory, first, last)
+                return memory, [*directives, *more]
+            except Exception as error:  # noqa: BLE001 - whatever a projector raises is reported as ours
+                failed_at, failure = self._find_failure(memory, first, last, error)
+            if failed_at > first:
+                memory, more = self._project_span(memory, first, failed_at - 1)
+                directives += more
+            cursor = read_cursor(memory, self._projector.name, self._thread.id, self._now)
+            if cursor.failures + 1 < MAX_TRIES or cursor.pending:
+                directives.append(error_directive(failure, "projection", self._projector.name))
+                if not cursor.pending:
+                    memory = _record_failure(self._projector, memory, self._thread, self._now)
+                return memory, directives
+            directives.append(self._skipped_error(failed_at, failure))
+            cursor = cursor.advance(failed_at, failed_at, self._now)
+            memory = write_cursor(memory, self._projector.name, cursor, self._now)
+            first = failed_at + 1
+        return memory, directives
+
+    def _find_failure(self, memory: Memory, start: int, last: int, error: Exception) -> tuple[int, Exception]:
+        """Return the end of the shortest span that fails, and its error; projectors are pure, so it tries."""
+        low = start
+        while low < last:
+            middle = (low + last) // 2
+            try:
+                self._project_span(memory, start, middle)
+            except Exception as shorter:  # noqa: BLE001
+                last, error = middle, shorter
+            else:
+                low = middle + 1
+        return last, error
+
+    def _project_span(self, memory: Memory, first: int, last: int) -> tuple[Memory, list[Directive]]:
+        projector, thread = self._projector, self._thread
+        ctx = ProjectionContext(
+            agent_id=self._agent_id,
+            now=self._now,
+            since=first,
+            fresh=tuple(thread.slice(first, last)),
+            config=self._config,
+        )
+        # Read before the projector runs, so that it cannot move its own cursor.
+        cursor = read_cursor(memory, projector.name, thread.id, ctx.now)
+        new, directives = _validate_result(projector.project(memory, thread, ctx), projector.name, memory)
+        pending = [one for one in directives if isinstance(one, (MemoryQuery, MemoryUpsert, MemoryDelete))]
+        if _needs_confirmation(projector) and pending:
+            requests = {one.request_id: [first, last, ctx.now] for one in pending}
+            if len(requests) != len(pending):
+                raise Invalid("request_id", "is the same twice", "leave it out, so that each has its own")
+            # The cursor advances when all answers are in; see `projection_result`.
+            cursor = cursor.with_requests(requests, ctx.now)
+        else:
+            cursor = cursor.advance(first, last, ctx.now)
+        return write_cursor(new, projector.name, cursor, ctx.now), directives
+
+    def _skipped_error(self, seq: int, failure: Exception) -> Error:
+        name = self._projector.name
+        reason = error_directive(failure, "projection", name).message
+        return Error(
+            message=f"projector {name!r}: entry {seq} of thread {self._thread.id!r} was skipped after "
+            f"{MAX_TRIES} tries: {reason}",
+            context="projection",
+            action=name,
+            kind="Skipped",
+        )
 
 
 def _validate_result(result: Any, name: str, before: Memory) -> tuple[Memory, list[Directive]]:

@@ -1,7 +1,8 @@
-"""Summarize conversations, extract tasks, and send messages to a memory provider.
+"""Summarize conversations, extract tasks and entities, and send messages to a memory provider.
 
 `MessageEmbedder` upserts messages into a memory provider, each under a stable key; an entry is covered when
 the provider has confirmed it. `NextActions` extracts tasks by rules, each with the message as evidence.
+`EntityFacts` keeps the names, addresses and paths that were mentioned in `world.facts`.
 `ConversationSummary` keeps an extractive summary in `world.summary`, without a model; the previous summary
 stands for the older messages, so that no entry is read twice.
 """
@@ -12,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
+from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
 from omoide.core.action import Directive, MemoryUpsert
@@ -21,7 +23,7 @@ from omoide.core.frozen import FrozenMap
 from omoide.core.memory import Memory
 from omoide.core.thread import Thread
 from omoide.core.value import Count, Name, Record, Value, check_choice, check_function, check_tuple, set_field
-from omoide.errors import Invalid
+from omoide.errors import Invalid, WrongType
 from omoide.ids import MAX_BYTES
 from omoide.projection.engine import MESSAGE_KINDS, RETRY_MS, ProjectionContext, ThreadMessage, messages_in
 from omoide.retrieval.text import TokenCounter, estimate_tokens
@@ -210,6 +212,160 @@ def _task_id(thread_id: str, seq: int, text: str) -> str:
     return "task_" + sha256(f"{thread_id}\0{seq}\0{_normalize(text)}".encode()).hexdigest()[:32]
 
 
+FACTS = "facts"
+PROJECTED = "projector"
+"""The `source` of what a projector wrote into the world."""
+
+
+class EntityRule(Record, frozen=True, kw_only=True):
+    """A pattern of entities of one kind."""
+
+    LABEL: ClassVar[str] = "entity rule"
+
+    name: Name
+    """The kind of the entities."""
+    pattern: Name
+    """A regular expression; its first group, or the whole match, is the entity."""
+
+    def _check(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise Invalid("pattern", f"is not a valid regular expression ({error})", "correct it") from error
+
+    def find(self, text: str) -> Iterator[tuple[str, int, int]]:
+        """Yield the entities in a text, each with the span of its match."""
+        for match in re.finditer(self.pattern, text):
+            entity = match[1] if match.re.groups else match[0]
+            if entity:
+                yield entity, match.start(), match.end()
+
+
+ENTITY_RULES: tuple[EntityRule, ...] = (
+    EntityRule(name="url", pattern=r"\bhttps?://[^\s<>\"']{1,500}[^\s<>\"'.,;:!?)\]}]"),
+    EntityRule(name="email", pattern=r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}"),
+    EntityRule(name="path", pattern=r"(?<![\w/.~-])[\w.~-]{0,100}(?:/[\w.~-]{1,100}){1,20}\.\w{1,8}\b"),
+)
+"""The default rules; what one has found, those behind it do not read. Names are found besides."""
+
+MAX_ENTITIES_PER_MESSAGE = 50
+MAX_NAME_WORDS = 6
+_WORD = re.compile(r"[^\W\d_](?:[\w]|['’-](?=\w))*")
+
+
+class EntityFacts(Value, frozen=True, kw_only=True):
+    """Keeps the entities that messages mention as facts in `world.facts`, by their names.
+
+    A fact has its `kind`, the number of messages that mention it, and their first and last position in the
+    thread. Facts that were written by others stay as they are.
+    """
+
+    name: Name = "entity_facts"
+    rules: tuple[EntityRule, ...] | None = None
+    """Rules in place of the default ones and of the names."""
+    kinds: TextsField = MESSAGE_KINDS
+    max_facts: Count = 200
+    """Facts that are kept: those mentioned last."""
+    key: Name = FACTS
+    """The key of the facts in the world space."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.max_facts, "max_facts")
+        if self.rules is not None:
+            set_field(self, "rules", check_tuple(self.rules, "rules", EntityRule))
+
+    def project(self, memory: Memory, thread: Thread, ctx: ProjectionContext) -> Memory:
+        """Return the memory with the entities of the fresh messages."""
+        stored = memory.world_get(self.key)
+        if stored is not None and not isinstance(stored, FrozenMap):
+            raise WrongType(f"world.{self.key}", "a mapping", stored, "move that value to another key")
+        facts: dict[str, Any] = dict(stored or {})
+        for message in messages_in(ctx.fresh, self.kinds):
+            for entity, kind in self._entities_in(message.text).items():
+                old = facts.get(entity)
+                if old is None or _is_projected(old):
+                    facts[entity] = _mentioned(old, kind, thread.id, message.entry.seq, ctx.now)
+        own = [entity for entity, fact in facts.items() if _is_projected(fact)]
+        own.sort(key=lambda entity: (facts[entity]["projected_at"], facts[entity]["last_seq"], entity))
+        for entity in own[: -self.max_facts]:
+            del facts[entity]
+        return memory if facts == (stored or {}) else memory.world_put(self.key, facts, now=ctx.now)
+
+    def _entities_in(self, text: str) -> dict[str, str]:
+        """Return the entities of a text with their kinds."""
+        found: dict[str, str] = {}
+        for rule in ENTITY_RULES if self.rules is None else self.rules:
+            matches = [*rule.find(text)]
+            for entity, _, _ in matches:
+                found.setdefault(entity, rule.name)
+            if self.rules is None:
+                text = _blank(text, [(start, end) for _, start, end in matches])
+        if self.rules is None:
+            for sentence in sentences(text):
+                for name in _names_in(sentence):
+                    found.setdefault(name, "name")
+        return dict(islice(found.items(), MAX_ENTITIES_PER_MESSAGE))
+
+
+def _blank(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return a text with spaces in place of some spans."""
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [text[at:start], " " * (end - start)]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _is_projected(fact: object) -> bool:
+    return isinstance(fact, (FrozenMap, dict)) and fact.get("source") == PROJECTED
+
+
+def _mentioned(old: Any, kind: str, thread_id: str, seq: int, now: int) -> Any:
+    """Return a fact after another mention; one that it counts already changes nothing."""
+    new = {"kind": kind, "source": PROJECTED, "mentions": 1, "thread": thread_id, "first_seq": seq}
+    if old is not None and old["thread"] == thread_id:
+        if seq <= old["last_seq"]:
+            return old
+        new |= {"mentions": old["mentions"] + 1, "first_seq": old["first_seq"]}
+    return new | {"last_seq": seq, "projected_at": now}
+
+
+def _names_in(sentence: str) -> Iterator[str]:
+    """Yield runs of capitalized words; the word that begins a sentence is part of a longer run at most."""
+    run: list[re.Match[str]] = []
+    for word in [*_WORD.finditer(sentence), None]:
+        follows = word is not None and run and sentence[run[-1].end() : word.start()] == " "
+        if run and not (follows and word is not None and _is_capitalized(word[0])):
+            yield from _name_of(run, sentence)
+            run = []
+        if word is not None and _is_capitalized(word[0]):
+            run.append(word)
+
+
+def _name_of(run: list[re.Match[str]], sentence: str) -> Iterator[str]:
+    starts = not any(char.isalnum() for char in sentence[: run[0].start()])
+    if starts and (len(run) == 1 or run[0][0].lower() in _SENTENCE_STARTS):
+        run = run[1:]
+    words = [match[0] for match in run]
+    if words and len(words) <= MAX_NAME_WORDS and not (len(words) == 1 and len(words[0]) == 1):
+        yield " ".join(words).removesuffix("'s").removesuffix("’s")
+
+
+def _is_capitalized(word: str) -> bool:
+    return word[0].isupper() and word != "I" and not word.startswith(("I'", "I’"))
+
+
+_SENTENCE_STARTS = frozenset({
+    "a", "after", "all", "also", "an", "and", "another", "any", "ask", "at", "before", "both", "but", "by",
+    "call", "did", "do", "does", "each", "every", "for", "from", "how", "if", "in", "is", "it", "let", "my",
+    "next", "no", "not", "now", "of", "on", "once", "one", "or", "our", "please", "see", "she", "so",
+    "some", "tell", "that", "the", "then", "there", "these", "they", "this", "those", "to", "today",
+    "tomorrow", "until", "was", "we", "what", "when", "where", "which", "while", "who", "why", "will",
+    "with", "yesterday", "yes", "you", "your",
+})  # fmt: skip
+"""Words that begin a sentence in front of a name."""
+
 SUMMARY = "summary"
 
 _LINE = re.compile(rf"- ({'|'.join(ROLES)}): (.+)")
@@ -246,7 +402,7 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
             text = summarize_messages([*_parse_summary(text), *part], self.max_tokens, count=self.count)
         summary = {
             "content": text,
-            "source": "projector",
+            "source": PROJECTED,
             "thread": thread.id,
             "projected_at": ctx.now,
             "covers_seq": [first, messages[-1].entry.seq],

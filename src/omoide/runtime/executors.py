@@ -23,13 +23,16 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from omoide.clock import MAX_TIMESTAMP
 from omoide.core import action as directives
 from omoide.core.action import Action, Directive
-from omoide.core.agent import Agent
-from omoide.core.definition import apply_late_result, error_directive
+from omoide.core.agent import Agent, with_origin
+from omoide.core.checkpoint import PendingSchedule
+from omoide.core.definition import apply_late_result, changes_since, error_directive
 from omoide.core.frozen import FrozenMap
+from omoide.core.identity import Identity
 from omoide.core.signal import Signal
-from omoide.core.state import PARENT, Context, Parent
+from omoide.core.state import IDENTITY, PARENT, Context, Parent
 from omoide.errors import IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
 from omoide.runtime.mailbox import Change
 from omoide.runtime.scheduler import next_after
@@ -58,12 +61,22 @@ def spawn_agent(directive: directives.SpawnAgent, server: AgentServer) -> Blocki
     """Start a child that knows its parent; in a fleet it has to be claimed first."""
     _check_child_capacity(directive.tag, server)
     definition = server.runtime.registry.kind(directive.kind)
-    agent = Agent.new(definition, id=directive.id, state=directive.state)
+    agent = _with_spawned_origin(
+        Agent.new(definition, id=directive.id, state=directive.state), directive, server
+    )
     agent = PARENT.put(agent, Parent(id=server.id, tag=directive.tag, metadata=directive.metadata))
     if server.runtime.fleet is not None:
         return BlockingWork(partial(_start_claimed, agent, directive.tag, server))
     _attach_child(server.runtime.start_local(agent), directive.tag, server)
     return None
+
+
+def _with_spawned_origin(agent: Agent, directive: directives.SpawnAgent, server: AgentServer) -> Agent:
+    """Return a child whose identity says that it was spawned, unless the directive says something else."""
+    given = directive.state.get(IDENTITY.key)
+    if isinstance(given, Identity) and given.get_profile("origin") is not None:
+        return agent
+    return with_origin(agent, "spawned", server.agent)
 
 
 async def _start_claimed(agent: Agent, tag: str, server: AgentServer) -> None:
@@ -187,13 +200,14 @@ async def _await_result(directive: directives.RunInstruction, before: Agent, sig
         action = instruction.target or before.definition.action(instruction.action)
         params = action.check(instruction.params)
         result = await await_guarded(call_action(action, Context(before, signal), params))
+        result = changes_since(before, result)
     except Exception as error:
         if wanted is None:
             raise
         status, message = "error", error_directive(error, "run").message
     if wanted is None:
         return Change(partial(_merge_result, before, result), signal, instruction.action)
-    report = {"action": instruction.action, "status": status}
+    report: dict[str, Any] = {"action": instruction.action, "status": status}
     report |= {"result": _result_value(result), "error": message}
     return Change(partial(_call_result_action, wanted, report, signal), signal, wanted)
 
@@ -219,13 +233,29 @@ def _result_value(result: Any) -> Any:
 
 def schedule(directive: directives.Schedule, server: AgentServer) -> None:
     """Send the agent a signal once, so many milliseconds from now."""
+    due_at = min(server.runtime.timing.now() + directive.delay_ms, MAX_TIMESTAMP)
+    _start_schedule(PendingSchedule(directive=directive, due_at=due_at), directive.delay_ms, server)
+
+
+def resume_schedule(pending: PendingSchedule, server: AgentServer) -> None:
+    """Set the timer of a schedule of a former run; what was due meanwhile is sent at once."""
+    if isinstance(pending.directive, directives.Cron):
+        schedule_cron(pending.directive, server)
+        return
+    delay_ms = max(0, (pending.due_at or 0) - server.runtime.timing.now())
+    _start_schedule(pending, delay_ms, server)
+
+
+def _start_schedule(pending: PendingSchedule, delay_ms: int, server: AgentServer) -> None:
     task_scope, runtime = server.task_scope, server.runtime
 
     def fire() -> None:
         task_scope.timers.discard(timer)
-        server.enqueue(signal_of(directive.message, server))
+        server.schedules.pop(id(pending), None)
+        server.enqueue(signal_of(pending.directive.message, server))
 
-    timer: Timer = runtime.timers.after(directive.delay_ms, fire)
+    server.schedules[id(pending)] = pending
+    timer: Timer = runtime.timers.after(delay_ms, fire)
     task_scope.timers.add(timer)
 
 
@@ -245,12 +275,14 @@ def schedule_cron(directive: directives.Cron, server: AgentServer) -> None:
     before = task_scope.named_tasks.get(key)
     # Set before the old job is cancelled: an invalid expression leaves that one running.
     set_timer(runtime.timing.now())
+    server.schedules[key] = PendingSchedule(directive=directive)
     if before is not None:
         before.cancel()
 
 
 def cancel_cron(directive: directives.CronCancel, server: AgentServer) -> None:
     """Cancel a cron job; one that does not exist is no error."""
+    server.schedules.pop((CRON, directive.job_id), None)
     job = server.task_scope.named_tasks.pop((CRON, directive.job_id), None)
     if job is not None:
         job.cancel()

@@ -159,6 +159,16 @@ class SaveRequest:
         self.reply = reply
 
 
+class PluginChange:
+    """A change of an agent's plugins, and the reply that its caller waits for."""
+
+    __slots__ = ("change", "reply")
+
+    def __init__(self, change: Callable[[Agent], Agent], reply: PendingReply) -> None:
+        self.change = change
+        self.reply = reply
+
+
 class _Sender:
     """A sender that waits until there is room."""
 
@@ -172,7 +182,7 @@ class _Sender:
         self.rejected = False
 
 
-MailboxItem = Envelope | SaveRequest | Change
+MailboxItem = Envelope | SaveRequest | PluginChange | Change
 
 
 class Mailbox:

@@ -17,9 +17,10 @@ from typing import Any, Self, Unpack
 import anyio
 from anyio import CancelScope, create_task_group, fail_after, move_on_after
 
-from omoide.core.action import Directive, MemoryDelete, MemoryQuery, MemoryUpsert
-from omoide.core.agent import Agent, Candidate, check_agent, rank
-from omoide.core.definition import Definition
+from omoide.core.action import Action, Directive, MemoryDelete, MemoryQuery, MemoryUpsert
+from omoide.core.agent import Agent, Candidate, Requirements, check_agent, mount, rank, unmount
+from omoide.core.checkpoint import PendingSchedule
+from omoide.core.definition import Definition, PluginLike
 from omoide.core.entry import check_positive
 from omoide.core.frozen import EMPTY_MAP
 from omoide.core.signal import Signal
@@ -36,12 +37,24 @@ from omoide.errors import (
     TooManyAgents,
     WrongType,
 )
-from omoide.runtime.checkpoints import CheckpointStore, DocumentCheckpointStore, load_agent
+from omoide.runtime.checkpoints import (
+    CheckpointStore,
+    DocumentCheckpointStore,
+    load_agent,
+    load_saved_agent,
+)
 from omoide.runtime.executors import Executor
 from omoide.runtime.fleet.directory import REPLY_ATTRIBUTE, FleetCandidate
 from omoide.runtime.fleet.fleet import LEASE_MS, Fleet
 from omoide.runtime.fleet.leases import OwnedAgent
-from omoide.runtime.mailbox import DroppedSignal, DroppedSignals, Envelope, PendingReply, SaveRequest
+from omoide.runtime.mailbox import (
+    DroppedSignal,
+    DroppedSignals,
+    Envelope,
+    PendingReply,
+    PluginChange,
+    SaveRequest,
+)
 from omoide.runtime.policy import AgentKwargs, AgentOptions
 from omoide.runtime.providers import resolver
 from omoide.runtime.providers.resolver import Providers
@@ -260,11 +273,13 @@ class Runtime:
         *,
         rev: int = 0,
         ownership: Ownership | None = None,
+        schedules: Iterable[PendingSchedule] = (),
         **options: Unpack[AgentKwargs],
     ) -> AgentServer:
         """Start the task of an agent in this process, without claiming it in a fleet."""
         self._check_capacity(agent.id)
-        server = AgentServer(self, agent, self.agent_options.merge(options), rev=rev, ownership=ownership)
+        merged = self.agent_options.merge(options)
+        server = AgentServer(self, agent, merged, rev=rev, ownership=ownership, schedules=schedules)
         if server.options.save_every is not None:
             self.open_checkpoint_store()
         self._servers[agent.id] = server
@@ -379,11 +394,43 @@ class Runtime:
             await stop_server(server, self.shutdown_timeout, reason)
             await self._wait_released(id)
 
+    async def mount(self, id: str, plugin: PluginLike) -> Agent:
+        """Mount a plugin on a running agent, in its turn, and return the agent with it.
+
+        The plugin belongs to the agent's definition from then on: pass that one to `thaw`.
+
+        Raises:
+            InvalidDefinition: The plugin does not fit the agent.
+            MountFailed: Its mount fails; the agent stays as it was.
+        """
+        return await self._change_plugins(id, lambda agent: mount(agent, plugin))
+
+    async def unmount(self, id: str, label: str) -> Agent:
+        """Unmount a plugin of a running agent, by its label, in its turn, and return the agent without it.
+
+        Raises:
+            NotFound: The agent has no such plugin.
+            InvalidDefinition: Another plugin or a route needs it.
+        """
+        return await self._change_plugins(id, lambda agent: unmount(agent, label))
+
+    async def _change_plugins(self, id: str, change: Callable[[Agent], Agent]) -> Agent:
+        server, reply = self._server(id), PendingReply()
+        if not server.mailbox.put_internal(PluginChange(change, reply)):
+            raise MailboxFull(id, "change of plugins", server.mailbox.size)
+        changed: Agent = await reply.wait()
+        return changed
+
     async def find(
-        self, *, action: str | None = None, tags: Iterable[str] = (), limits: Mapping[str, Any] = EMPTY_MAP
+        self,
+        *,
+        action: str | Action | None = None,
+        tags: Iterable[str] = (),
+        limits: Mapping[str, Any] = EMPTY_MAP,
+        io: Mapping[str, Any] = EMPTY_MAP,
     ) -> list[Candidate]:
         """Return the running agents with a capability, best first, each with the reason."""
-        return rank(self.agents(), action, tags, limits)
+        return rank(self.agents(), Requirements.new(action, tags, limits, io))
 
     async def publish(self, signal: Signal) -> None:
         """Publish a signal to all subscribers of its type."""
@@ -427,6 +474,9 @@ class Runtime:
     async def thaw(self, id: str, kind: Definition | str, **options: Unpack[AgentKwargs]) -> str:
         """Load an agent from its checkpoint and run it; a failure never starts a fresh agent.
 
+        Its schedules and cron jobs go on. What was due meanwhile is sent at once; a cron job that would have
+        fired waits for the next time.
+
         Args:
             id: The agent.
             kind: Its definition, or the name of one of the runtime's `kinds`.
@@ -446,8 +496,8 @@ class Runtime:
         if self.fleet is not None:
             self._check_capacity(id)
             return (await self.fleet.thaw(id, definition, options)).id
-        agent, rev = await load_agent(id, definition, self.open_checkpoint_store())
-        return self.start_local(agent, rev=rev, **options).id
+        saved = await load_saved_agent(id, definition, self.open_checkpoint_store())
+        return self.start_local(saved.agent, rev=saved.rev, schedules=saved.schedules, **options).id
 
     def open_checkpoint_store(self) -> CheckpointStore:
         """Return the checkpoint store; by default one over the documents of the store."""
@@ -480,14 +530,16 @@ class Runtime:
     async def who_can(
         self,
         *,
-        action: str | None = None,
+        action: str | Action | None = None,
         tags: Iterable[str] = (),
         limits: Mapping[str, Any] = EMPTY_MAP,
+        io: Mapping[str, Any] = EMPTY_MAP,
         timeout: float = WHO_CAN_TIMEOUT_S,
     ) -> list[FleetCandidate]:
         """Return the agents of the fleet with a capability, best first, of runtimes that reply in time."""
         seconds = check_seconds(timeout, "timeout") or WHO_CAN_TIMEOUT_S
-        return await self._require_fleet().requests.who_can(action, tags, limits, seconds)
+        requirements = Requirements.new(action, tags, limits, io)
+        return await self._require_fleet().requests.who_can(requirements, seconds)
 
     async def locate(self, id: str) -> str | None:
         """Return the name of the runtime that owns an agent, or owned it last; None if it hibernates."""

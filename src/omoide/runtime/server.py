@@ -8,6 +8,8 @@ time runs beside the task as a job and comes back as another envelope, so an age
 `jido.identity.capabilities.request` is answered here from a snapshot of the agent's identity. It needs no
 route and changes nothing; an agent without an identity answers with the actions of its plugins.
 
+Schedules and cron jobs are kept beside their timers, and saved with the agent: a later run resumes them.
+
 An agent is saved after every `save_every` signals, on request, and when it ends. An agent of a fleet is owned
 by a lease besides (`Ownership`): the signals it handled and those it sends are saved with it, and a signal is
 sent only after that.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,23 +27,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 from anyio import CancelScope, Event, get_cancelled_exc_class, move_on_after
 from anyio.lowlevel import checkpoint
 
-from omoide import identity
-from omoide.core.action import Cron, Directive, Emit, Error, Stop
-from omoide.core.agent import Agent, all_actions, receive
+from omoide.core.action import Cron, CronCancel, Directive, Emit, Error, Schedule, Stop
+from omoide.core.agent import Agent, public_snapshot, receive
 from omoide.core.definition import check_outcome, error_directive
 from omoide.core.frozen import FrozenMap
-from omoide.core.identity import Identity
 from omoide.core.signal import Signal
 from omoide.core.state import Context
 from omoide.core.value import shallow_copy
 from omoide.errors import ActionFailed, Dropped, TimedOut, Unrouted, WrongType
+from omoide.runtime import executors
 from omoide.runtime.checkpoints import save_agent
 from omoide.runtime.mailbox import (
     AwaitedEffects,
     Change,
     Envelope,
     Mailbox,
+    MailboxItem,
     PendingReply,
+    PluginChange,
     SaveRequest,
 )
 from omoide.runtime.policy import AgentOptions, is_error_report, log_error
@@ -50,6 +53,7 @@ from omoide.runtime.tasks import (
     SHUTDOWN,
     BlockingWork,
     Exit,
+    ExitCallback,
     JobKey,
     TaskScope,
     Work,
@@ -59,7 +63,9 @@ from omoide.runtime.tasks import (
 )
 
 if TYPE_CHECKING:
-    from omoide.core.definition import Definition
+    from omoide.core.checkpoint import PendingSchedule
+    from omoide.core.definition import Definition, Plugin
+    from omoide.runtime.checkpoints import SavedAgent
     from omoide.runtime.runtime import Runtime
 
 log = logging.getLogger("omoide.runtime")
@@ -67,6 +73,7 @@ log = logging.getLogger("omoide.runtime")
 CAPABILITIES_REQUEST = "jido.identity.capabilities.request"
 CAPABILITIES_RESPONSE = "jido.identity.capabilities.response"
 RESTARTED = "the agent was restarted"
+SUBSCRIPTION = "subscription"
 YIELD_EVERY = 16
 """The number of mailbox items that an agent takes before other tasks have their turn."""
 
@@ -90,14 +97,14 @@ class Ownership(Protocol):
     def has_pending(self, *, idle: bool) -> bool:
         """Return whether something has to be saved or sent without waiting for another signal."""
 
-    async def save(self, agent: Agent, rev: int) -> int:
+    async def save(self, agent: Agent, rev: int, schedules: Sequence[PendingSchedule] = ()) -> int:
         """Save the agent with what was recorded, and return its new revision."""
 
     async def flush(self) -> None:
         """Send the signals that are saved."""
 
-    async def load(self, definition: Definition) -> tuple[Agent, int]:
-        """Return the agent as it was saved last, and its revision; raise if another owner has it."""
+    async def load(self, definition: Definition) -> SavedAgent:
+        """Return the agent as it was saved last; raise if another owner has it."""
 
     def revert(self) -> None:
         """Discard what was recorded since the last save: the agent restarts from there."""
@@ -144,13 +151,13 @@ class Persistence:
     async def save(self, server: AgentServer) -> bool:
         """Save the agent, resolve the waiting replies, and return whether it was saved."""
         # The agent of this moment: jobs may change it while the store writes.
-        agent, self.unsaved_count = server.agent, 0
+        agent, schedules, self.unsaved_count = server.agent, server.schedules_to_save(), 0
         try:
             if self.ownership is None:
                 store = server.runtime.open_checkpoint_store()
-                self.rev = await save_agent(agent, store, expected_rev=self.rev)
+                self.rev = await save_agent(agent, store, expected_rev=self.rev, schedules=schedules)
             else:
-                self.rev = await self.ownership.save(agent, self.rev)
+                self.rev = await self.ownership.save(agent, self.rev, schedules)
                 # Sent only now: a signal must not be known elsewhere before its cause is saved.
                 await self.ownership.flush()
         except Exception as error:
@@ -192,6 +199,7 @@ class AgentServer:
         "persistence",
         "restart_times",
         "runtime",
+        "schedules",
         "task_scope",
     )
 
@@ -203,6 +211,7 @@ class AgentServer:
         *,
         rev: int = 0,
         ownership: Ownership | None = None,
+        schedules: Iterable[PendingSchedule] = (),
     ) -> None:
         self.runtime = runtime
         self.agent = self.initial_agent = agent
@@ -212,6 +221,8 @@ class AgentServer:
         """The id of its parent, and its tag there."""
         self.children: dict[str, str] = {}
         """The ids of its children, by tag."""
+        self.schedules: dict[Hashable, PendingSchedule] = {id(pending): pending for pending in schedules}
+        """The schedules and cron jobs that are pending."""
         self.mailbox = Mailbox(options.mailbox)
         self.task_scope = TaskScope()
         self.current_signal: Signal | None = None
@@ -222,10 +233,7 @@ class AgentServer:
         self.cancel_scope = CancelScope()
         self.ended = Event()
         self._policy = options.error_policy
-        # Looked up once: an isinstance check against a protocol takes longer than handling a signal.
-        self._capture_plugins: tuple[Any, ...] = tuple(
-            plugin for plugin in agent.definition.plugins if hasattr(plugin, "capture")
-        )
+        self._capture_plugins = _find_capture_plugins(agent)
         self._directives: deque[QueuedDirective] = deque()
         self._awaited_effects: dict[int, AwaitedEffects] = {}
         """Those that senders wait for, by the identity of the signal."""
@@ -290,13 +298,7 @@ class AgentServer:
                     return Exit(self._exit_reason, requested=True)
                 self._cancel_hibernation()
                 continue
-            if isinstance(item, Envelope):
-                self._handle(item)
-            # Through the mailbox, so that everything before the request is saved with it.
-            elif isinstance(item, SaveRequest):
-                await self.save(item.reply)
-            else:
-                self._apply_change(item)
+            await self._process(item)
             if persistence.is_due(every, after_signal=isinstance(item, Envelope)):
                 await self.save()
             count += 1
@@ -304,20 +306,80 @@ class AgentServer:
                 await checkpoint()
         return self._exit
 
+    async def _process(self, item: MailboxItem) -> None:
+        if isinstance(item, Envelope):
+            self._handle(item)
+        # Through the mailbox, so that everything before the request is saved with it.
+        elif isinstance(item, SaveRequest):
+            await self.save(item.reply)
+        elif isinstance(item, PluginChange):
+            await self._change_plugins(item)
+        else:
+            self._apply_change(item)
+
     def _initialize(self) -> None:
         """Call the strategy's `init`, and start what plugins declare, before the first signal."""
         strategy = self.agent.definition.strategy
         result = strategy.init(self.agent, Context(self.agent))
         self.agent, directives = check_outcome(result, "the strategy's init", self.agent)
+        resumed = sorted(self.schedules.values(), key=lambda pending: pending.due_at or 0)
+        self.schedules = {}
+        for pending in resumed:
+            try:
+                executors.resume_schedule(pending, self)
+            except Exception as error:  # a time zone that is not known here, for instance
+                self.report(error_directive(error, "directive"))
         for plugin in self.agent.definition.plugins:
-            for pattern in plugin.subscriptions:
-                self.start_job(partial(self._subscribe, str(pattern)), "subscription")
-            for number, (line, message) in enumerate(plugin.schedules):
-                job_id = f"{plugin.label}:{number}"
-                self.execute_directives([Cron(expression=line, message=message, job_id=job_id)])
-        self.execute_directives(directives)
+            self._start_plugin(plugin)
+        # What `init` schedules at every start is pending already if a former run scheduled it.
+        known = [_schedule_key(pending.directive) for pending in resumed]
+        self.execute_directives([one for one in directives if _schedule_key(one) not in known])
 
-    async def _subscribe(self, pattern: str) -> None:
+    def _start_plugin(self, plugin: Plugin) -> None:
+        for pattern in plugin.subscriptions:
+            self.start_job(partial(self._subscribe, plugin.label, str(pattern)), "subscription")
+        for (line, message), job_id in zip(plugin.schedules, _cron_job_ids(plugin), strict=True):
+            self.execute_directives([Cron(expression=line, message=message, job_id=job_id)])
+
+    def _stop_plugin(self, plugin: Plugin) -> None:
+        for job_id in _cron_job_ids(plugin):
+            executors.cancel_cron(CronCancel(job_id=job_id), self)
+        for pattern in plugin.subscriptions:
+            subscription = self.task_scope.named_tasks.pop((SUBSCRIPTION, f"{plugin.label}:{pattern}"), None)
+            if subscription is not None:
+                subscription.cancel()
+
+    async def _change_plugins(self, request: PluginChange) -> None:
+        """Mount or unmount a plugin, start or stop what it declares, and resolve the reply."""
+        before = self.agent.definition.plugins
+        try:
+            # A restart begins with the initial agent, or with the definition that it has.
+            agent, self.initial_agent = request.change(self.agent), request.change(self.initial_agent)
+        except Exception as error:
+            request.reply.set_exception(error)
+            return
+        self.agent = agent
+        self._capture_plugins = _find_capture_plugins(agent)
+        for plugin in before:
+            if plugin not in agent.definition.plugins:
+                self._stop_plugin(plugin)
+        for plugin in agent.definition.plugins:
+            if plugin not in before:
+                self._start_plugin(plugin)
+        self.persistence.unsaved_count += 1
+        # An older checkpoint has the slice of a plugin that is gone, or lacks that of a new one.
+        if self.persistence.rev:
+            await self.save()
+        request.reply.set_result(self.agent)
+
+    def schedules_to_save(self) -> list[PendingSchedule]:
+        """Return the pending schedules but those of plugins, which every run starts by itself."""
+        own = {
+            (executors.CRON, id) for plugin in self.agent.definition.plugins for id in _cron_job_ids(plugin)
+        }
+        return [pending for key, pending in self.schedules.items() if key not in own]
+
+    async def _subscribe(self, label: str, pattern: str) -> None:
         """Put published signals of a pattern into the mailbox, until this run ends."""
         scope = self.task_scope
 
@@ -328,10 +390,11 @@ class AgentServer:
                 await self.runtime.cast(self.id, signal)
 
         subscription = await self.runtime.transport.subscribe(pattern, forward)
-        if scope.closed:
+        if scope.closed or all(plugin.label != label for plugin in self.agent.definition.plugins):
             await subscription.close()
         else:
-            scope.exit_callbacks.append(partial(self.runtime.spawn, subscription.close))
+            callback = ExitCallback(partial(self.runtime.spawn, subscription.close))
+            scope.named_tasks[SUBSCRIPTION, f"{label}:{pattern}"] = callback
 
     # Signals
 
@@ -664,9 +727,10 @@ class AgentServer:
                     self.runtime.refuse_directive(self, directive, RESTARTED)
         self._directives.clear()
 
-    def restart(self, agent: Agent) -> None:
+    def restart(self, agent: Agent, schedules: Iterable[PendingSchedule] = ()) -> None:
         """Prepare another run, with the mailbox as it is."""
         self.agent = agent
+        self.schedules = {id(pending): pending for pending in schedules}
         self.task_scope, self.cancel_scope = TaskScope(), CancelScope()
         self.error_count, self.persistence.unsaved_count = 0, 0
         if self.persistence.ownership is not None:
@@ -697,15 +761,29 @@ def capabilities_reply(server: AgentServer, request: Signal) -> list[Directive]:
 
 def capabilities_response(agent: Agent, request: Signal) -> Signal:
     """Return the signal with the public part of an agent's identity, in answer to a request."""
-    snapshot = identity.snapshot(agent)
-    if snapshot is None:
-        bare = Identity()
-        actions = bare.capabilities.set("actions", all_actions(agent, bare))
-        snapshot = bare.snapshot().set("capabilities", actions)
-    data: dict[str, Any] = {"request_id": request.id, "agent_id": agent.id, "name": agent.name, **snapshot}
+    data: dict[str, Any] = {"request_id": request.id, "agent_id": agent.id, "name": agent.name}
+    data |= public_snapshot(agent)
     return Signal(
         type=CAPABILITIES_RESPONSE, data=data, source=f"/omoide/agents/{agent.id}", subject=request.id
     )
+
+
+def _find_capture_plugins(agent: Agent) -> tuple[Any, ...]:
+    # Looked up once: an isinstance check against a protocol takes longer than handling a signal.
+    return tuple(plugin for plugin in agent.definition.plugins if hasattr(plugin, "capture"))
+
+
+def _cron_job_ids(plugin: Plugin) -> list[str]:
+    return [f"{plugin.label}:{number}" for number in range(len(plugin.schedules))]
+
+
+def _schedule_key(directive: Directive) -> object:
+    """Return what two equal schedules have in common; each other directive is unlike all others."""
+    if isinstance(directive, Schedule):
+        return "schedule", directive.message
+    if isinstance(directive, Cron):
+        return "cron", directive.expression, directive.timezone, directive.message
+    return object()
 
 
 def _is_unrouted(directive: Directive) -> bool:

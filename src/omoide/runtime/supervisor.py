@@ -17,8 +17,8 @@ from omoide.core.agent import Agent
 from omoide.core.state import PARENT, Parent
 from omoide.errors import Dropped
 from omoide.runtime import executors
-from omoide.runtime.checkpoints import load_agent
-from omoide.runtime.mailbox import Envelope, SaveRequest
+from omoide.runtime.checkpoints import SavedAgent, load_saved_agent
+from omoide.runtime.mailbox import Envelope, PluginChange, SaveRequest
 from omoide.runtime.server import AgentServer
 from omoide.runtime.tasks import SHUTDOWN, Exit
 
@@ -42,13 +42,14 @@ async def supervise(server: AgentServer, runtime: Runtime) -> None:
                 return
             log.warning("agent %s: restarted after: %s", server.id, exit.reason)
             try:
-                agent = _with_parent(PARENT.get(server.agent), await _reload_agent(server, runtime))
+                saved = await _reload_agent(server, runtime)
+                agent = _with_parent(PARENT.get(server.agent), saved.agent)
             except Exception as error:
                 exit = Exit(f"could not be restored: {type(error).__name__}")
                 return
             # Only after the reload: pending requests are answered here with "started again".
             server.clean_up(exit, restarting=True)
-            server.restart(agent)
+            server.restart(agent, saved.schedules)
     finally:
         # Also on cancellation: a caller without a reply would wait for ever.
         server.clean_up(exit, restarting=False)
@@ -83,8 +84,9 @@ def _finalize(server: AgentServer, runtime: Runtime, exit: Exit) -> None:
     for item in server.mailbox.drain():
         if isinstance(item, Envelope):
             runtime.drop(server.id, item, f"the agent ended ({exit.reason})")
-        elif isinstance(item, SaveRequest):
-            item.reply.set_exception(Dropped(server.id, "checkpoint", f"the agent ended ({exit.reason})"))
+        elif isinstance(item, (SaveRequest, PluginChange)):
+            what = "checkpoint" if isinstance(item, SaveRequest) else "change of plugins"
+            item.reply.set_exception(Dropped(server.id, what, f"the agent ended ({exit.reason})"))
     if server.parent is not None:
         id, tag = server.parent
         parent = runtime.whereis(id)
@@ -121,18 +123,17 @@ def _restarts_exhausted(server: AgentServer) -> bool:
     return len(recent) > options.max_restarts
 
 
-async def _reload_agent(server: AgentServer, runtime: Runtime) -> Agent:
+async def _reload_agent(server: AgentServer, runtime: Runtime) -> SavedAgent:
     # It was never saved, so there is nothing to load.
     if not server.persistence.rev:
-        return server.initial_agent
+        return SavedAgent(server.initial_agent, 0)
     definition, ownership = server.initial_agent.definition, server.persistence.ownership
     if ownership is not None:
-        agent, server.persistence.rev = await ownership.load(definition)
+        saved = await ownership.load(definition)
     else:
-        agent, server.persistence.rev = await load_agent(
-            server.id, definition, runtime.open_checkpoint_store()
-        )
-    return agent
+        saved = await load_saved_agent(server.id, definition, runtime.open_checkpoint_store())
+    server.persistence.rev = saved.rev
+    return saved
 
 
 def _with_parent(parent: Parent | None, agent: Agent) -> Agent:

@@ -40,19 +40,26 @@ class Exit(msgspec.Struct, frozen=True):
         return self.requested or self.reason in NORMAL_REASONS
 
 
+class ExitCallback:
+    """A function that ends something, for instance a subscription."""
+
+    __slots__ = ("cancel",)
+
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self.cancel = cancel
+
+
 class TaskScope:
     """The jobs, timers and subscriptions of one run of an agent."""
 
-    __slots__ = ("_background", "_jobs", "closed", "exit_callbacks", "named_tasks", "timers")
+    __slots__ = ("_background", "_jobs", "closed", "named_tasks", "timers")
 
     def __init__(self) -> None:
         self._jobs: set[CancelScope] = set()
         self._background: set[CancelScope] = set()
-        self.named_tasks: dict[JobKey, CancelScope | Timer] = {}
-        """Sensors, processes and cron jobs, by kind and tag."""
+        self.named_tasks: dict[JobKey, CancelScope | Timer | ExitCallback] = {}
+        """Sensors, processes, cron jobs and subscriptions, by kind and tag."""
         self.timers: set[Timer] = set()
-        self.exit_callbacks: list[Callable[[], object]] = []
-        """Functions to call once in the end, for instance to close a subscription."""
         self.closed = False
 
     @property
@@ -88,9 +95,6 @@ class TaskScope:
             task.cancel()
         self.named_tasks.clear()
         self.timers.clear()
-        callbacks, self.exit_callbacks = self.exit_callbacks, []
-        for callback in callbacks:
-            callback()
 
     def close(self) -> None:
         """Cancel everything."""

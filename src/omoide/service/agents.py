@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from omoide import identity
-from omoide.core.agent import Agent, Candidate, rank
+from omoide.core.agent import Agent, Requirements, capabilities, experience_sort_key
+from omoide.core.checkpoint import Checkpoint
 from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
 from omoide.core.memory import Memory, Space
-from omoide.core.state import MEMORY
+from omoide.core.state import IDENTITY, MEMORY
 from omoide.errors import Invalid, NotFound, RestoreFailed
 from omoide.runtime.checkpoints import DocumentCheckpointStore
 
@@ -73,7 +74,7 @@ async def get_spaces(store: Any, id: str, *, namespace: str) -> dict[str, Space]
     """Return the spaces of an agent's memory by name; none if it has no memory yet."""
     agent, _ = await _load_agent(DocumentCheckpointStore(store, namespace=namespace), id)
     memory: Memory | None = MEMORY.get(agent)
-    return {} if memory is None else {name: memory.spaces[name] for name in sorted(memory.spaces)}
+    return {} if memory is None else {name: memory.spaces[name].live() for name in sorted(memory.spaces)}
 
 
 async def who_can(
@@ -81,21 +82,34 @@ async def who_can(
     action: str | None = None,
     tags: Iterable[str] = (),
     limits: Mapping[str, Any] = EMPTY_MAP,
+    io: Mapping[str, Any] = EMPTY_MAP,
     *,
     namespace: str,
 ) -> list[AgentMatch]:
     """Return the hibernated agents that can do an action, best first.
 
-    Capabilities that only an agent's plugins would add are not known here, because its code is not loaded.
+    An agent is judged by the snapshot that was saved with it, which has the actions of its plugins.
     """
+    requirements = Requirements.new(action, tags, limits, io)
     checkpoints = DocumentCheckpointStore(store, namespace=namespace)
-    agents: list[Agent] = []
+    matches: list[AgentMatch] = []
     for id in await checkpoints.ids():
         try:
-            agents.append((await _load_agent(checkpoints, id))[0])
+            agent, saved = await _load_agent(checkpoints, id)
         except RestoreFailed:
             continue
-    return [_agent_match(candidate) for candidate in rank(agents, action, tags, limits)]
+        known = IDENTITY.get(agent)
+        reason = requirements.explain_fit(_stored_capabilities(agent, saved), known)
+        if reason is not None:
+            age = None if known is None else known.age
+            matches.append(AgentMatch(id=id, name=agent.name, reason=f"{agent.name}: {reason}", age=age))
+    return sorted(matches, key=lambda match: experience_sort_key(match.age))
+
+
+def _stored_capabilities(agent: Agent, saved: Checkpoint) -> FrozenMap[str, Any]:
+    """Return the capabilities that were saved with an agent, or those that it declares."""
+    stored = None if saved.snapshot is None else saved.snapshot.get("capabilities")
+    return stored if isinstance(stored, FrozenMap) else capabilities(agent)
 
 
 def agent_not_found(id: str, namespace: str) -> NotFound:
@@ -103,8 +117,8 @@ def agent_not_found(id: str, namespace: str) -> NotFound:
     return NotFound("stored agent", id, f"list the stored agents of namespace {namespace}, and pass one's id")
 
 
-async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Agent, int]:
-    """Load an agent with an empty definition, and the revision of its checkpoint."""
+async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Agent, Checkpoint]:
+    """Load an agent with an empty definition, and its checkpoint."""
     saved = (await checkpoints.load(id)).checkpoint
     if saved is None:
         raise agent_not_found(id, checkpoints.namespace)
@@ -118,22 +132,19 @@ async def _load_agent(checkpoints: DocumentCheckpointStore, id: str) -> tuple[Ag
         )
     except Invalid as error:
         raise RestoreFailed(f"agent {id!r}", error) from error
-    return agent, saved.rev
+    return agent, saved
 
 
-def _agent_info(agent: Agent, rev: int) -> AgentInfo:
+def _agent_info(agent: Agent, saved: Checkpoint) -> AgentInfo:
     memory: Memory | None = MEMORY.get(agent)
+    public = identity.snapshot(agent)
+    if public is not None:
+        public = public.set("capabilities", _stored_capabilities(agent, saved))
     return AgentInfo(
         id=agent.id,
         name=agent.name,
         description=agent.description,
-        rev=rev,
-        identity=identity.snapshot(agent),
+        rev=saved.rev,
+        identity=public,
         spaces=() if memory is None else tuple(sorted(memory.spaces)),
-    )
-
-
-def _agent_match(candidate: Candidate) -> AgentMatch:
-    return AgentMatch(
-        id=candidate.agent.id, name=candidate.agent.name, reason=candidate.reason, age=candidate.age
     )

@@ -122,7 +122,12 @@ def _check_agent(scope: Scope, id: str) -> None:
 async def who_can(state: State, memory_scope: Scope, payload: schemas.WhoCanBody) -> WhoCanResponse:
     """List the hibernated agents that can do an action, best first, each with the reason."""
     matches = await hibernated.who_can(
-        state.store, payload.action, payload.tags, payload.limits or {}, namespace=memory_scope.namespace
+        state.store,
+        payload.action,
+        payload.tags,
+        payload.limits or {},
+        payload.io or {},
+        namespace=memory_scope.namespace,
     )
     return WhoCanResponse(
         choices=tuple(match for match in matches if memory_scope.agent_id in (None, match.id))

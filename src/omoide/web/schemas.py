@@ -373,8 +373,9 @@ class PreflightBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class WhoCanBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Action, tags and limits that an agent has to support."""
+    """Action, tags, limits and I/O flags that an agent has to support."""
 
     action: NonEmptyText | None = None
     tags: tuple[NonEmptyText, ...] = ()
     limits: dict[str, int | float] | None = None
+    io: dict[str, bool | str] | None = None

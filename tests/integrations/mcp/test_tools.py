@@ -196,6 +196,8 @@ async def test_agents_that_can_do_something_are_found(store: Any) -> None:
         assert (found["id"], found["name"]) == ("ada", "coder")
         assert "declares summarise" in found["reason"]
         assert await call(client, "who_can", action="fly") == {"agents": [], "count": 0}
+        for needed, count in (({"network": False}, 1), ({"network": True}, 0)):
+            assert (await call(client, "who_can", action="summarise", io=needed))["count"] == count
 
 
 async def test_strict_servers_refuse_what_is_incomplete(store: Any) -> None:

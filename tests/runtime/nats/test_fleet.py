@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.support.runtime_agents import action_returning, sig
 from tests.support.signal_recorders import consumer_names
 
 from omoide import Signal, memory
-from omoide.directives import SpawnAgent
+from omoide.directives import Schedule, SpawnAgent
 from omoide.errors import (
     Conflict,
     Dropped,
@@ -164,6 +165,46 @@ async def test_looking_is_a_matter_of_the_runtimes_timing(fleet: FleetBuilder) -
 
     await eventually(looked)
     await wait_for_takeover(two)
+
+
+async def test_pending_schedules_move_with_the_agent(fleet: FleetBuilder) -> None:
+    """To the runtime that thaws it, and to the one that takes it over."""
+    later = action_returning(Schedule(delay_ms=60_000, message=sig("up")))
+    agent = a_member("a", later=later)
+    timings = [ManualTiming(0), ManualTiming(0)]
+    one, two = [
+        await fleet.runtime(name, timing=timing, kinds=[agent.definition])
+        for name, timing in zip(("one", "two"), timings, strict=True)
+    ]
+    await one.start(agent)
+    await one.call("a", sig("later"))
+    await one.hibernate("a")
+    await two.thaw("a", "member")
+    await timings[1].advance(59_999)
+    assert (await two.state("a")).state.get("count") is None
+    await two.call("a", sig("later"))
+    await timings[1].advance(1)
+    await eventually(partial(has_counted, two, 1))
+    await eventually(partial(is_saved, fleet, 1))
+    hang(two)
+
+    async def taken() -> bool:
+        await one.take_over()
+        return one.whereis("a") is not None
+
+    await eventually(taken, timeout=10)
+    await timings[0].advance(119_999)
+    await eventually(partial(has_counted, one, 2))
+
+
+async def has_counted(runtime: Runtime, count: int) -> bool:
+    """Whether the running agent has counted so far."""
+    server = runtime.whereis("a")
+    return server is not None and server.agent.state.get("count") == count
+
+
+async def is_saved(fleet: FleetBuilder, count: int) -> bool:
+    return bool((await fleet.load("a")).state.get("count") == count)
 
 
 async def test_children_are_claimed_too(fleet: FleetBuilder) -> None:

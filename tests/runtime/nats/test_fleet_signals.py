@@ -260,3 +260,6 @@ async def test_who_can_do_something_is_ranked_over_all(fleet: FleetBuilder) -> N
     assert "declares fly" in found[0].reason
     assert found[0].shown["profile"]["age"] == 30
     assert await two.who_can(action="swim", timeout=0.2) == []
+    for needed, who in ((True, []), (False, ["raven", "crow", "egg"])):
+        found = await one.who_can(action="fly", io={"network": needed}, timeout=0.5)
+        assert [bird.agent_id for bird in found] == who

@@ -105,13 +105,10 @@ SPARQL_TIMEOUT = 10.0
 
 NO_LIMITS: Mapping[str, Any] = {}
 
-ActionName = Annotated[str, Meta(description="What has to be done, by the name of an action; empty for any.")]
-RequiredTags = Annotated[
-    tuple[str, ...], Meta(description="Tags that the agent has to carry.", max_length=20)
-]
-Limits = Annotated[
-    Mapping[str, Any], Meta(description='What has to be allowed for, such as {"max_tokens": 8000}.')
-]
+ActionName = Annotated[str, Meta(description="Name of an action; empty for any.")]
+RequiredTags = Annotated[tuple[str, ...], Meta(description="Tags to carry.", max_length=20)]
+Limits = Annotated[Mapping[str, Any], Meta(description='What to allow for: {"max_tokens": 8000}.')]
+IoFlags = Annotated[Mapping[str, Any], Meta(description='Access: {"network": false}.')]
 Cursor = Annotated[str, Meta(description="The cursor that the page before gave.")]
 IncludeForgotten = Annotated[
     bool, Meta(description="With those that were forgotten, replaced, or no longer hold.")
@@ -159,13 +156,17 @@ async def memory_status(ctx: CallContext) -> dict[str, Any]:
 
 @action(effectful=True, idempotent=True, tags=("memory",))
 async def who_can(
-    ctx: CallContext, action: ActionName = "", tags: RequiredTags = (), limits: Limits = NO_LIMITS
+    ctx: CallContext,
+    action: ActionName = "",
+    tags: RequiredTags = (),
+    limits: Limits = NO_LIMITS,
+    io: IoFlags = NO_LIMITS,
 ) -> dict[str, Any]:
-    """Find the agents that can do something, the most experienced first, each with the reason."""
+    """Find the agents that can do something, the most experienced first, with the reason."""
     context = tool_context(ctx, _CONFIG, "who_can", QUERY_CAPABILITY)
     name = bounded_text(action, "action", MAX_ACTION_LENGTH) or None
     matches = await agents.who_can(
-        context.store, name, clean_tags(tags), limits, namespace=context.read_scope.namespace
+        context.store, name, clean_tags(tags), limits, io, namespace=context.read_scope.namespace
     )
     return {
         "agents": [

@@ -9,11 +9,13 @@ from __future__ import annotations
 from omoide.runtime.checkpoints.files import FileCheckpointStore
 from omoide.runtime.checkpoints.protocol import (
     CheckpointStore,
+    SavedAgent,
     StoredCheckpoint,
     SupportsCheckpointDelete,
     SupportsCheckpointList,
     ThreadJournal,
     load_agent,
+    load_saved_agent,
     save_agent,
 )
 from omoide.runtime.checkpoints.store import DocumentCheckpointStore
@@ -22,10 +24,12 @@ __all__ = [
     "CheckpointStore",
     "DocumentCheckpointStore",
     "FileCheckpointStore",
+    "SavedAgent",
     "StoredCheckpoint",
     "SupportsCheckpointDelete",
     "SupportsCheckpointList",
     "ThreadJournal",
     "load_agent",
+    "load_saved_agent",
     "save_agent",
 ]

@@ -13,14 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from omoide import clock
 from omoide.core import codec
 from omoide.core.agent import Agent, check_agent
-from omoide.core.checkpoint import CHECKPOINT_VERSION, Checkpoint, checkpoint, mount_missing_plugins, restore
+from omoide.core.checkpoint import (
+    CHECKPOINT_VERSION,
+    Checkpoint,
+    PendingSchedule,
+    checkpoint,
+    mount_missing_plugins,
+    restore,
+)
 from omoide.core.codec import MapField
 from omoide.core.definition import Definition
 from omoide.core.frozen import EMPTY_MAP, FrozenList, FrozenMap
@@ -95,8 +102,21 @@ class JournalMark(Value, frozen=True, kw_only=True):
     metadata: MapField = EMPTY_MAP
 
 
+class SavedAgent(NamedTuple):
+    """An agent as it was last saved, the revision to build on, and the schedules that were pending."""
+
+    agent: Agent
+    rev: int
+    schedules: Sequence[PendingSchedule] = ()
+
+
 async def save_agent(
-    agent: Agent, store: CheckpointStore, *, expected_rev: int | None = None, force: bool = False
+    agent: Agent,
+    store: CheckpointStore,
+    *,
+    expected_rev: int | None = None,
+    force: bool = False,
+    schedules: Iterable[PendingSchedule] = (),
 ) -> int:
     """Save an agent, and return the revision of its checkpoint.
 
@@ -108,6 +128,7 @@ async def save_agent(
         store: The checkpoint store.
         expected_rev: The revision to build on, 0 for a new agent; None for any.
         force: True to write a checkpoint also where the stored one is equal.
+        schedules: The schedules and cron jobs of the agent that are pending.
 
     Raises:
         Conflict: The agent was saved since the expected revision; nothing has changed.
@@ -115,7 +136,7 @@ async def save_agent(
     """
     check_agent(agent)
     _check_checkpoint_store(store)
-    saved = checkpoint(agent)
+    saved = checkpoint(agent).replace(schedules=[*schedules])
     stored = await store.load(agent.id)
     rev = 0 if stored.checkpoint is None else stored.checkpoint.rev
     check_revision(f"checkpoint {agent.id!r}", expected_rev, rev)
@@ -139,6 +160,12 @@ async def load_agent(id: str, definition: Definition, store: CheckpointStore) ->
         NotFound: The agent was never saved.
         RestoreFailed: Anything else is wrong; there is never a partial agent.
     """
+    saved = await load_saved_agent(id, definition, store)
+    return saved.agent, saved.rev
+
+
+async def load_saved_agent(id: str, definition: Definition, store: CheckpointStore) -> SavedAgent:
+    """Return an agent as `load_agent` does, with the schedules that were pending when it was saved."""
     _check_checkpoint_store(store)
     stored = await store.load(check(id))
     saved = stored.checkpoint
@@ -149,7 +176,7 @@ async def load_agent(id: str, definition: Definition, store: CheckpointStore) ->
     agent = restore(saved, definition)
     if saved.thread is not None and not THREAD.has(agent):
         agent = THREAD.put(agent, await _load_thread(saved, saved.thread, store))
-    return mount_missing_plugins(agent, saved), saved.rev
+    return SavedAgent(mount_missing_plugins(agent, saved), saved.rev, tuple(saved.schedules))
 
 
 async def _flush_journal(

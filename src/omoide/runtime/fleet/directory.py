@@ -13,7 +13,7 @@ the agent after its lease has expired.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -21,7 +21,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from omoide import identity, ids
-from omoide.core.agent import Agent, experience_sort_key, rank
+from omoide.core.agent import Agent, Requirements, experience_sort_key, public_snapshot, rank
 from omoide.core.codec import MapField
 from omoide.core.entry import Scope
 from omoide.core.frozen import EMPTY_MAP, FrozenMap
@@ -92,13 +92,10 @@ class FleetRequests:
                 return _check_reply(id, signal, reply)
         raise TimedOut(f"signal {signal.type!r} to agent {id!r}", timeout)
 
-    async def who_can(
-        self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any], timeout: float
-    ) -> list[FleetCandidate]:
+    async def who_can(self, requirements: Requirements, timeout: float) -> list[FleetCandidate]:
         """Return the agents of all runtimes with a capability, best first."""
-        tags = [*tags]
-        candidates = self._local_candidates(action, tags, limits)
-        data = {"action": action, "tags": tags, "limits": {**limits}}
+        candidates = self._local_candidates(requirements)
+        data = msgspec.structs.asdict(requirements)
         request = Signal(type=server.CAPABILITIES_REQUEST, data=data, source=self._fleet.runtime.source)
         async with self._open_replies(request) as replies:
             await self._fleet.runtime.transport.publish(self._with_reply_address(request))
@@ -143,7 +140,12 @@ class FleetRequests:
         query = request.data if isinstance(request.data, FrozenMap) else EMPTY_MAP
         try:
             candidates = self._local_candidates(
-                query.get("action"), query.get("tags") or (), query.get("limits") or {}
+                Requirements.new(
+                    query.get("action"),
+                    query.get("tags") or (),
+                    query.get("limits") or EMPTY_MAP,
+                    query.get("io") or EMPTY_MAP,
+                )
             )
             await self._send_candidates(request, candidates[:MAX_CANDIDATES])
         except Invalid as error:  # the same request would fail again
@@ -161,9 +163,7 @@ class FleetRequests:
                     raise
                 candidates = candidates[: len(candidates) // 2]  # the best ones are first
 
-    def _local_candidates(
-        self, action: str | None, tags: Iterable[str], limits: Mapping[str, Any]
-    ) -> list[FleetCandidate]:
+    def _local_candidates(self, requirements: Requirements) -> list[FleetCandidate]:
         agents = self._fleet.runtime.agents()
         return [
             FleetCandidate(
@@ -172,9 +172,9 @@ class FleetRequests:
                 runtime=self._fleet.name,
                 reason=candidate.reason,
                 age=candidate.age,
-                shown=identity.snapshot(candidate.agent) or EMPTY_MAP,
+                shown=public_snapshot(candidate.agent),
             )
-            for candidate in rank(agents, action, tags, limits)
+            for candidate in rank(agents, requirements)
         ]
 
     async def _publish_reply(self, request: Signal, data: dict[str, Any]) -> None:

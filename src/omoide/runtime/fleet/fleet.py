@@ -36,7 +36,7 @@ from omoide.errors import (
     OwnedElsewhere,
     Unrouted,
 )
-from omoide.runtime.checkpoints import load_agent, save_agent
+from omoide.runtime.checkpoints import SavedAgent, load_agent, load_saved_agent, save_agent
 from omoide.runtime.fleet.directory import (
     REPLY_ATTRIBUTE,
     AgentDirectory,
@@ -210,7 +210,7 @@ class Fleet:
         try:
             record = OwnershipRecord(member=self.member, token=owned.token)
             rev = await save_agent(agent, FencedCheckpointStore(self.store, record), expected_rev=0)
-            return await self._start_owned(owned, agent, rev, options)
+            return await self._start_owned(owned, SavedAgent(agent, rev), options)
         except BaseException:
             await self._release_unused(owned)
             raise
@@ -232,14 +232,15 @@ class Fleet:
         await load_agent(owned.id, definition, store)
         self._check_owned(owned)
         record = await store.fence(owned.id)
-        agent, rev = await load_agent(owned.id, definition, store)
+        saved = await load_saved_agent(owned.id, definition, store)
         if record is not None:
             owned.restore(record)
-        return await self._start_owned(owned, agent, rev, options)
+        return await self._start_owned(owned, saved, options)
 
     async def _start_owned(
-        self, owned: OwnedAgent, agent: Agent, rev: int, options: Mapping[str, Any]
+        self, owned: OwnedAgent, saved: SavedAgent, options: Mapping[str, Any]
     ) -> AgentServer:
+        agent, rev, schedules = saved
         location = AgentLocation(
             id=owned.id, kind=agent.definition.name, runtime=self.name, member=self.member, token=owned.token
         )
@@ -250,7 +251,7 @@ class Fleet:
         # A signal counts as handled when it is saved; a larger number trades safety for speed.
         if self.runtime.agent_options.save_every is None:
             options = {"save_every": 1, **options}
-        server = self.runtime.start_local(agent, rev=rev, ownership=owned, **options)
+        server = self.runtime.start_local(agent, rev=rev, ownership=owned, schedules=schedules, **options)
         hibernated, owned.hibernates_on_exit = owned.hibernates_on_exit, True
         try:
             receiver = SignalReceiver(self, owned)

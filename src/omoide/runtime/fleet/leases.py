@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,14 +24,14 @@ from anyio import create_task_group, move_on_after
 from omoide import clock
 from omoide.core import codec
 from omoide.core.agent import Agent
-from omoide.core.checkpoint import Checkpoint
+from omoide.core.checkpoint import Checkpoint, PendingSchedule
 from omoide.core.definition import Definition
 from omoide.core.entry import DEFAULT_NAMESPACE, Scope
 from omoide.core.frozen import FrozenMap
 from omoide.core.signal import Signal
 from omoide.core.value import Count, Name, Value
 from omoide.errors import Conflict, IdTaken, Invalid, NotFound, OwnedElsewhere, RestoreFailed
-from omoide.runtime.checkpoints import load_agent, save_agent
+from omoide.runtime.checkpoints import SavedAgent, load_saved_agent, save_agent
 from omoide.runtime.checkpoints.protocol import StoredCheckpoint, parse_checkpoint
 from omoide.runtime.checkpoints.store import CHECKPOINT_KIND, DocumentCheckpointStore
 from omoide.runtime.transport import RecentSignals, signal_digest
@@ -187,7 +187,7 @@ class OwnedAgent:
             return False
         return bool(self._unsaved_outbox or self._outbox) or (idle and bool(self._saved[1]))
 
-    async def save(self, agent: Agent, rev: int) -> int:
+    async def save(self, agent: Agent, rev: int, schedules: Sequence[PendingSchedule] = ()) -> int:
         """Save the agent with the signals that it handled and those that it sends."""
         if not self.is_valid():
             raise OwnedElsewhere(self.id, "another runtime")
@@ -197,7 +197,8 @@ class OwnedAgent:
         store = FencedCheckpointStore(self._fleet.store, self._record(*snapshot))
         self._is_blocked = True  # until it succeeds: a failure is retried with the next renewal, not at once
         try:
-            rev = await save_agent(agent, store, expected_rev=rev, force=snapshot != self._saved)
+            force = snapshot != self._saved
+            rev = await save_agent(agent, store, expected_rev=rev, force=force, schedules=schedules)
         except Conflict:
             self._fleet.lose_agent(self, "another runtime saved it")
             raise
@@ -212,10 +213,10 @@ class OwnedAgent:
         elif self._outbox:
             self._fleet.runtime.spawn(self._send_outbox)
 
-    async def load(self, definition: Definition) -> tuple[Agent, int]:
+    async def load(self, definition: Definition) -> SavedAgent:
         """Return the agent as it was last saved here; raise where another owner has saved it."""
         store = FencedCheckpointStore(self._fleet.store)
-        loaded = await load_agent(self.id, definition, store)
+        loaded = await load_saved_agent(self.id, definition, store)
         if store.stored_record.token != self.token:
             self._fleet.lose_agent(self, "another runtime owns it")
             raise OwnedElsewhere(self.id, "another runtime")
