@@ -214,7 +214,7 @@ def _to_text(data: Any) -> str | None:
         return None
     if isinstance(data, str):
         return data
-    return codec.encode(data).decode()
+    return codec.encode(data, sort_keys=True).decode()  # equal data, equal words: a duplicate is found
 
 
 MAX_REFUSALS = 3

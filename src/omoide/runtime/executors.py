@@ -207,8 +207,12 @@ async def _await_result(directive: directives.RunInstruction, before: Agent, sig
         status, message = "error", error_directive(error, "run").message
     if wanted is None:
         return Change(partial(_merge_result, before, result), signal, instruction.action)
-    report: dict[str, Any] = {"action": instruction.action, "status": status}
-    report |= {"result": _result_value(result), "error": message}
+    report = {
+        "action": instruction.action,
+        "status": status,
+        "result": _result_value(result),
+        "error": message,
+    }
     return Change(partial(_call_result_action, wanted, report, signal), signal, wanted)
 
 
