@@ -16,7 +16,7 @@ from omoide import verbs
 from omoide.core.entry import Scope, WriteResult
 from omoide.core.frozen import EMPTY_MAP
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.protocols import Store
+from omoide.stores.protocols import AnyStore
 
 if TYPE_CHECKING:
     from omoide.documents.writer import DocumentResult
@@ -59,13 +59,13 @@ T = TypeVar("T")
 class WriteOptions(verbs.RememberOptions, total=False):
     """Optional arguments of `write`."""
 
-    store: Store | None
+    store: AnyStore | None
     session_id: str | None
     project_id: str | None
     user_id: str | None
     context: Mapping[str, Any]
     include_session: bool
-    memory_store: Store | None
+    memory_store: AnyStore | None
 
 
 class GraphOptions(TypedDict, total=False):
@@ -155,7 +155,7 @@ def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
     # `store` has a name of its own here, because the verbs take it by name, too.
     @wraps(verb)
-    def call(store: Store, *args: Any, **kwargs: Any) -> T:
+    def call(store: AnyStore, *args: Any, **kwargs: Any) -> T:
         on_store: Callable[..., Coroutine[Any, Any, T]] = verb
         if isinstance(store, AsyncStore):
             return _complete(on_store(_InlineStore(store.sync), *args, **kwargs))
@@ -218,7 +218,7 @@ def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> Wri
 
 
 def add_document(
-    store: Store, source: StrPath | bytes, scope: Scope, **options: Unpack[DocumentOptions]
+    store: AnyStore, source: StrPath | bytes, scope: Scope, **options: Unpack[DocumentOptions]
 ) -> DocumentResult:
     """Store a document as passages with their places in it, wholly or not at all.
 
@@ -236,7 +236,7 @@ def add_document(
     return _blocking(writer.store_document)(store, document, scope, tags=tags)
 
 
-def open_graph(store: Store, **options: Unpack[GraphOptions]) -> BlockingGraph:
+def open_graph(store: AnyStore, **options: Unpack[GraphOptions]) -> BlockingGraph:
     """Open a graph over a store: in memory, in a folder, or at a SPARQL 1.1 endpoint.
 
     Args:

@@ -26,7 +26,9 @@ from omoide.core.entry import (
 )
 from omoide.core.value import check_instance
 from omoide.errors import Conflict, Invalid, NotFound
+from omoide.stores.adapter import as_store, check_store
 from omoide.stores.protocols import (
+    AnyStore,
     Store,
     SupportsDocuments,
     SupportsErase,
@@ -94,7 +96,7 @@ class RecallOptions(FilterFields, RecallFields, total=False):
 
 
 async def remember(
-    store: Store, content: str, scope: Scope, **options: Unpack[RememberOptions]
+    store: AnyStore, content: str, scope: Scope, **options: Unpack[RememberOptions]
 ) -> WriteResult:
     """Store a memory.
 
@@ -105,18 +107,20 @@ async def remember(
     the value before, and the result has the outcome `superseded`. `expected_rev` is then the revision of the
     live value, 0 for none.
     """
-    return await store.write(build_write_request(content, scope, {**options}))
+    able: Store = check_store(store)
+    return await able.write(build_write_request(content, scope, {**options}))
 
 
 async def recall(
-    store: Store, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
+    store: AnyStore, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
 ) -> RecallResult:
     """Return the memories that answer a query best, with the reasons for each."""
-    return await store.recall(build_recall_request(query, scope, limit, {**options}))
+    able: Store = check_store(store)
+    return await able.recall(build_recall_request(query, scope, limit, {**options}))
 
 
 async def forget(
-    store: Store,
+    store: AnyStore,
     id: str,
     scope: Scope,
     *,
@@ -138,14 +142,14 @@ async def forget(
     return await able.supersede(id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
 
 
-async def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+async def reinstate(store: AnyStore, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
     """Make a forgotten memory current again."""
     able: SupportsSupersede = require(store, SupportsSupersede, "reinstate")
     return await able.reinstate(id, scope, expected_rev=expected_rev)
 
 
 async def erase(
-    store: Store, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    store: AnyStore, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
 ) -> EraseReceipt:
     """Erase a memory, or the whole scope if no `id` is given, permanently.
 
@@ -157,7 +161,7 @@ async def erase(
 
 
 async def erase_user(
-    store: Store, user_id: str, *, namespace: str = DEFAULT_NAMESPACE, reason: str | None = None
+    store: AnyStore, user_id: str, *, namespace: str = DEFAULT_NAMESPACE, reason: str | None = None
 ) -> EraseReceipt:
     """Erase all that a namespace holds of a user permanently: of every agent, session and project.
 
@@ -178,7 +182,7 @@ async def erase_user(
     return await erase(store, scope, reason=reason)
 
 
-async def pin(store: Store, id: str, scope: Scope) -> Entry:
+async def pin(store: AnyStore, id: str, scope: Scope) -> Entry:
     """Pin a memory: it stands in every prompt of its agent, for its user if it has one.
 
     A turn shows what is pinned in the scope that the policy of the agent reads. Where a newer memory
@@ -205,7 +209,7 @@ async def pin(store: Store, id: str, scope: Scope) -> Entry:
     return entry
 
 
-async def unpin(store: Store, id: str, scope: Scope) -> Entry:
+async def unpin(store: AnyStore, id: str, scope: Scope) -> Entry:
     """Unpin a memory; it stays stored, and one that is not pinned stays as it is.
 
     The id may be that of the memory that was pinned, or of the newer one that is shown in its place.
@@ -222,13 +226,14 @@ async def unpin(store: Store, id: str, scope: Scope) -> Entry:
     return entry
 
 
-async def pinned(store: Store, scope: Scope) -> list[Entry]:
+async def pinned(store: AnyStore, scope: Scope) -> list[Entry]:
     """Return the pinned memories of a scope: of each agent and user the first pinned first.
 
     A scope that names no agent or no user has those of all. A store without documents has none.
     """
     check_instance(scope, "scope", kind=Scope)
-    return await _find_pinned(store, scope, await _list_pins(store, scope))
+    able: Store = check_store(store)
+    return await _find_pinned(able, scope, await _list_pins(able, scope))
 
 
 async def shown_pins(store: Store, scope: Scope, agent_id: str) -> list[Entry]:
@@ -323,7 +328,7 @@ def _pins_id(owner: Scope) -> str:
 
 
 async def reindex(
-    store: Store, embedder: Any = None, *, progress: ProgressCallback | None = None
+    store: AnyStore, embedder: Any = None, *, progress: ProgressCallback | None = None
 ) -> ReindexResult:
     """Give a store the vectors of an embedder, and the terms of this version, while it is in use.
 
@@ -377,11 +382,12 @@ def _check_scope(scope: object, options: dict[str, Any]) -> None:
 
 
 def require(store: Any, protocol: Any, operation: str) -> Any:
-    """Return the store if it implements a protocol.
+    """Return the store, with async methods, if it implements a protocol.
 
     Raises:
         Invalid: It does not; the message names the operation and the protocol.
     """
+    store = as_store(store)
     if not isinstance(store, protocol):
         raise Invalid(
             "store", f"{store!r} cannot {operation}", f"use a store that implements {protocol.__name__}"

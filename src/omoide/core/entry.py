@@ -10,7 +10,7 @@ field set are equal to the scope's. A field that is None is left open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
@@ -18,7 +18,7 @@ import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, value_type
+from omoide.core.frozen import EMPTY_MAP, check_text, value_type
 from omoide.core.value import (
     Count,
     EndMoment,
@@ -28,6 +28,7 @@ from omoide.core.value import (
     Name,
     Record,
     Value,
+    build_value,
     check_choice,
     check_count,
     check_instance,
@@ -35,7 +36,7 @@ from omoide.core.value import (
     check_unit,
     set_field,
 )
-from omoide.errors import Invalid, InvalidRecord, NotFound
+from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
 
 ROOT_TYPE = "memory_item"
 
@@ -214,6 +215,24 @@ class Evidence(Value, frozen=True, kw_only=True):
         check_choice(self.kind, "kind", EVIDENCE_KINDS)
 
 
+def check_evidence(given: object, field: str = "evidence") -> tuple[Evidence, ...]:
+    """Return evidence as a tuple; a text is the name of a document, and a mapping has the fields."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        remedy = f"pass [{given!r}]" if isinstance(given, str) else None
+        raise WrongType(field, "a list of Evidence or texts", given, remedy)
+    return tuple(_to_evidence(item, f"{field}[{at}]") for at, item in enumerate(given))
+
+
+def _to_evidence(given: object, field: str) -> Any:
+    if isinstance(given, Evidence):
+        return given
+    if isinstance(given, str):
+        return Evidence(kind="document", ref=check_text(given, field))
+    if isinstance(given, Mapping):
+        return build_value(Evidence, given, field)
+    raise WrongType(field, "a Evidence, its fields or a text", given)
+
+
 MAX_KEY_LENGTH = 200
 
 
@@ -238,7 +257,7 @@ class EntryOptions(TypedDict, total=False):
     tags: Sequence[str]
     rationale: str | None
     metadata: Mapping[str, Any]
-    evidence: Sequence[Evidence | Mapping[str, Any]]
+    evidence: Sequence[Evidence | Mapping[str, Any] | str]
     occurred_at: clock.Time | None
     expires_at: clock.Time | None
 
@@ -314,7 +333,7 @@ class Entry(Record, frozen=True, kw_only=True):
         if self.tags:
             set_field(self, "tags", tuple(dict.fromkeys(self.tags)))  # each once, in the given order
         if self.evidence != ():
-            set_field(self, "evidence", check_tuple(self.evidence, "evidence", Evidence))
+            set_field(self, "evidence", check_evidence(self.evidence))
 
     @classmethod
     def new(  # type: ignore[override]  # the fields of an entry, not those of any record

@@ -29,7 +29,15 @@ from omoide.promotion.plan import (
     PromotionRun,
     fingerprint,
 )
-from omoide.stores.protocols import Store, SupportsGet, SupportsLinks, SupportsQuery, SupportsSupersede
+from omoide.stores.adapter import check_store
+from omoide.stores.protocols import (
+    AnyStore,
+    Store,
+    SupportsGet,
+    SupportsLinks,
+    SupportsQuery,
+    SupportsSupersede,
+)
 from omoide.stores.records import Link
 from omoide.verbs import require
 
@@ -62,7 +70,7 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def promote(
-    store: Store, plan: PromotionPlan, *, strict: bool = False, promoted_ids: Container[str] = ()
+    store: AnyStore, plan: PromotionPlan, *, strict: bool = False, promoted_ids: Container[str] = ()
 ) -> Promotion:
     """Carry out a plan; a failure is reported in the run and does not stop the others.
 
@@ -73,13 +81,14 @@ async def promote(
         promoted_ids: ids of entries that earlier runs made. An existing entry that is not among them was
             written by an interrupted attempt of this run.
     """
+    able: Store = check_store(store)
     promoted: list[PromotedEntry] = []
     failed: list[PromotionFailure] = []
     signals: list[Signal] = []
     run_id = ids.new("prm_")
     for candidate in plan.to_promote:
         try:
-            entry = await _promote_candidate(store, candidate, strict, promoted_ids)
+            entry = await _promote_candidate(able, candidate, strict, promoted_ids)
         except Exception as error:  # the store, or a guard around it, may be user code
             failed.append(PromotionFailure(id=candidate.id, kind=type(error).__name__, problem=str(error)))
             continue

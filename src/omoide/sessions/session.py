@@ -150,7 +150,7 @@ class Session:
         """
         if store is None:
             raise MissingStore("store")
-        require(store, SupportsDocuments, "store a session")
+        store = require(store, SupportsDocuments, "store a session")
         self.spec = check_instance(spec, "spec", kind=AgentSpec)
         self.id = ids.check(id, "session_id")
         self._store = store
@@ -159,6 +159,7 @@ class Session:
         self._metadata = metadata
         self._options: dict[str, Any] = {"store": store, **_session_options(options)}
         turn_options = TurnOptions.from_kwargs(self._options)
+        self._options["store"] = turn_options.store
         policy, memory_namespace = spec.memory, DEFAULT_NAMESPACE
         if policy is not None and (policy.enabled or namespace is None):
             memory_namespace = namespace_of(policy, turn_options.context)

@@ -40,11 +40,12 @@ from omoide.errors import (
     StoreFailed,
 )
 from omoide.retrieval.text import states_nothing, terms
-from omoide.stores.protocols import Store, SupportsAccess, SupportsGet
+from omoide.stores.adapter import check_store
+from omoide.stores.protocols import AnyStore, Store, SupportsAccess, SupportsGet
 from omoide.turns.controls import TurnRequest
 from omoide.turns.prompt import capture_request_id, check_non_empty
 from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec, MemoryPolicy
-from omoide.verbs import RememberOptions, build_write_request, require, shown_pins
+from omoide.verbs import RememberOptions, build_write_request, shown_pins
 
 ALIASES = {"memory_store": "store", "llm": "model"}
 """Other names of parameters, accepted by everything that runs a turn or touches its memory."""
@@ -66,9 +67,10 @@ def resolve_aliases(options: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def _store_of(store: Store | None, memory_store: Store | None) -> Store | None:
+def _store_of(store: AnyStore | None, memory_store: AnyStore | None) -> Store | None:
     stores = {"store": store, "memory_store": memory_store}
-    return resolve_aliases({name: value for name, value in stores.items() if value is not None}).get("store")
+    given = {name: value for name, value in stores.items() if value is not None}
+    return check_store(resolve_aliases(given)["store"]) if given else None
 
 
 def memory_policy(spec: AgentSpec) -> MemoryPolicy | None:
@@ -155,13 +157,13 @@ async def recall(
     spec: AgentSpec,
     input: str,
     *,
-    store: Store | None = None,
+    store: AnyStore | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     extra: int = 0,
-    memory_store: Store | None = None,
+    memory_store: AnyStore | None = None,
 ) -> RecallResult | None:
     """Recall memories for an input; return None if the agent has no memory or no store is given.
 
@@ -180,7 +182,6 @@ async def recall(
     store = _store_of(store, memory_store)
     if policy is None or store is None:
         return None
-    require(store, Store, "recall")
     # A project is a label on an agent's memories, unless the policy makes it their scope.
     project = project_id if policy.scope == "project" else None
     scope = scope_of(
@@ -212,13 +213,13 @@ async def write(
     spec: AgentSpec,
     content: str,
     *,
-    store: Store | None = None,
+    store: AnyStore | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     include_session: bool = False,
-    memory_store: Store | None = None,
+    memory_store: AnyStore | None = None,
     **fields: Unpack[RememberOptions],
 ) -> WriteResult:
     """Write a memory for the agent, in the scope that its policy says.
@@ -264,7 +265,7 @@ async def capture_turn(
     content: str,
     *,
     request_id: str,
-    store: Store | None = None,
+    store: AnyStore | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     user_id: str | None = None,
@@ -273,7 +274,7 @@ async def capture_turn(
     message: MessageRef | None = None,
     evidence: tuple[Evidence, ...] = (),
     restated: Sequence[str] = (),
-    memory_store: Store | None = None,
+    memory_store: AnyStore | None = None,
 ) -> WriteResult | None:
     """Write what was said in a turn, as one memory or as two, if the policy says so.
 
@@ -514,7 +515,6 @@ async def record_use(store: Store, recalled: RecallResult, shown: list[str]) -> 
 async def _write(
     store: Store, request: WriteRequest, operation: observe.Operation, session_id: str | None
 ) -> WriteResult:
-    require(store, Store, "write")
     entry = request.entry
     with observe.span(operation, agent_id=entry.agent_id, conversation_id=session_id) as span:
         with map_store_errors(store):
