@@ -153,13 +153,16 @@ class _InlineStore:
 def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Return a verb of a store that is called without `await`."""
 
-    # `store` has a name of its own here, because the verbs take it by name, too.
     @wraps(verb)
-    def call(store: AnyStore, *args: Any, **kwargs: Any) -> T:
+    def call(*args: Any, **kwargs: Any) -> T:
         on_store: Callable[..., Coroutine[Any, Any, T]] = verb
-        if isinstance(store, AsyncStore):
-            return _complete(on_store(_InlineStore(store.sync), *args, **kwargs))
-        return _run(on_store, store, *args, **kwargs)
+        store = args[0] if args else kwargs.get("store")  # the verbs take it by name, too
+        if not isinstance(store, AsyncStore):
+            return _run(on_store, *args, **kwargs)
+        inline = _InlineStore(store.sync)
+        if args:
+            return _complete(on_store(inline, *args[1:], **kwargs))
+        return _complete(on_store(**{**kwargs, "store": inline}))
 
     call.__module__ = __name__  # pickle looks the function up there; `wraps` set the verb's module
     blocking: Callable[..., T] = call
@@ -199,12 +202,13 @@ def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Pre
     return _run(previewing.preflight, spec, input, **options)
 
 
-def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> WriteResult:
+def write(spec: AgentSpec, content: str, *others: Any, **options: Unpack[WriteOptions]) -> WriteResult:
     """Store a memory for an agent, in the scope of its policy.
 
     Args:
         spec: the agent.
         content: the text of the memory.
+        others: refused; arguments of `remember`, which takes a store in place of the agent.
         options: `store`, which is required, `session_id`, `project_id`, `user_id`, `context`, and further
             fields of `Entry` and `WriteRequest`.
 
@@ -214,7 +218,8 @@ def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> Wri
     """
     from omoide.turns import memory as turn_memory
 
-    return _run(turn_memory.write, spec, content, **options)
+    running: Callable[..., Coroutine[Any, Any, WriteResult]] = turn_memory.write
+    return _run(running, spec, content, *others, **options)
 
 
 def add_document(

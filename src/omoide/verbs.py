@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from hashlib import sha256
-from typing import Any, TypedDict, Unpack
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from omoide import clock, ids
 from omoide.core.entry import (
@@ -51,6 +52,9 @@ __all__ = [
     "remember",
     "unpin",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_PINS = 50
 _MAX_ATTEMPTS = 20
@@ -95,6 +99,25 @@ class RecallOptions(FilterFields, RecallFields, total=False):
     """Optional fields of `RecallRequest` and of `Filter`."""
 
 
+def _takes_store(
+    agent_verb: str,
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+    """Check the store of a verb before its other arguments, and name the verb that takes an agent instead."""
+
+    def decorate(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        @wraps(verb)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            # A call that was meant for the other verb has other arguments, and would fail because of those.
+            if args:
+                check_store(args[0], f"; for an agent call {agent_verb}")
+            return await verb(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@_takes_store("omoide.write(spec, content, store=…)")
 async def remember(
     store: AnyStore, content: str, scope: Scope, **options: Unpack[RememberOptions]
 ) -> WriteResult:
@@ -111,6 +134,7 @@ async def remember(
     return await able.write(build_write_request(content, scope, {**options}))
 
 
+@_takes_store("omoide.turns.recall(spec, input, store=…)")
 async def recall(
     store: AnyStore, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
 ) -> RecallResult:

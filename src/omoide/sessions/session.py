@@ -31,7 +31,7 @@ from omoide.core.entry import (
 )
 from omoide.core.frozen import EMPTY_MAP, check_str, thaw
 from omoide.core.thread import Thread
-from omoide.core.value import check_choice, check_function, check_instance, check_unit
+from omoide.core.value import check_choice, check_function, check_instance, check_tuple, check_unit
 from omoide.errors import IdTaken, Invalid, MissingStore, NotFound, SessionBusy
 from omoide.promotion.extraction import ExtractionReport, Extractor, extract
 from omoide.promotion.plan import PromotionPolicy, PromotionRun
@@ -632,7 +632,9 @@ class Session:
             content=content,
             type=type,
             confidence=confidence,
-            evidence=tuple(evidence) or (() if latest is None else (latest,)),
+            # A text would name a document; what a session proposes comes from its messages and tools.
+            evidence=check_tuple(tuple(evidence), "evidence", Evidence)
+            or (() if latest is None else (latest,)),
         )
         if importance is None:
             weights = self._memory.policy.weights
@@ -709,7 +711,7 @@ class Session:
             floor = DEFAULT_MIN_RELEVANCE if policy is None else policy.min_relevance
             memories, problems = await load_memories(store, scope, query_hint, floor)
             notices += problems
-            self._memory.record_use(memories, clock.now())
+            self._memory.record_use([entry.id for entry in memories], clock.now())
         return build_context(
             short_term.conversation.to_list() if include_conversation else [],
             self._memory.ordered_items(),

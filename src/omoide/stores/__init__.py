@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
     from omoide.stores.factory import open_store
     from omoide.stores.protocols import (
+        AnyStore,
+        PlainStore,
         Store,
         SupportsAccess,
         SupportsBatchWrite,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         SupportsImport,
         SupportsLeases,
         SupportsLinks,
+        SupportsOwners,
         SupportsQuery,
         SupportsReindex,
         SupportsSupersede,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
         Owner,
         Page,
         Query,
+        ReindexResult,
         Stats,
         Version,
     )
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Access",
+    "AnyStore",
     "AsyncStore",
     "Change",
     "Document",
@@ -64,7 +69,9 @@ __all__ = [
     "Link",
     "Owner",
     "Page",
+    "PlainStore",
     "Query",
+    "ReindexResult",
     "Stats",
     "Store",
     "StoreSettings",
@@ -78,6 +85,7 @@ __all__ = [
     "SupportsImport",
     "SupportsLeases",
     "SupportsLinks",
+    "SupportsOwners",
     "SupportsQuery",
     "SupportsReindex",
     "SupportsSupersede",
@@ -95,7 +103,12 @@ __getattr__, __dir__ = attach(
     attributes={
         "async_store": ("AsyncStore",),
         "factory": ("open_store",),
-        "protocols": ("Store", *(name for name in __all__ if name.startswith("Supports"))),
+        "protocols": (
+            "AnyStore",
+            "PlainStore",
+            "Store",
+            *(name for name in __all__ if name.startswith("Supports")),
+        ),
         "records": (
             "Access",
             "Change",
@@ -108,6 +121,7 @@ __getattr__, __dir__ = attach(
             "Owner",
             "Page",
             "Query",
+            "ReindexResult",
             "Stats",
             "Version",
         ),

@@ -41,11 +41,16 @@ def as_store(store: Any) -> Any:
     return AdaptedStore(target, options)
 
 
-def check_store(store: Any, field: str = "store") -> Any:
-    """Return a store with async methods, or raise `WrongType` for what is no store."""
+def check_store(store: Any, hint: str = "") -> Any:
+    """Return a store with async methods, or raise `WrongType` for what is no store.
+
+    Args:
+        store: The store, of any kind.
+        hint: Text for the end of the remedy.
+    """
     found = as_store(store)
     if not has_methods(found) or isclass(found):
-        raise WrongType(field, "a store", store, REMEDY)
+        raise WrongType("store", "a store", store, REMEDY + hint)
     return found
 
 

@@ -6,10 +6,11 @@ Stores are passed to each call and never taken from anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from functools import wraps
 from hashlib import sha256
-from typing import Any, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -38,6 +39,7 @@ from omoide.errors import (
     NotFound,
     OmoideError,
     StoreFailed,
+    WrongType,
 )
 from omoide.retrieval.text import states_nothing, terms
 from omoide.stores.adapter import check_store
@@ -46,6 +48,9 @@ from omoide.turns.controls import TurnRequest
 from omoide.turns.prompt import capture_request_id, check_non_empty
 from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec, MemoryPolicy
 from omoide.verbs import RememberOptions, build_write_request, shown_pins
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ALIASES = {"memory_store": "store", "llm": "model"}
 """Other names of parameters, accepted by everything that runs a turn or touches its memory."""
@@ -127,7 +132,11 @@ def recall_scope(scope: Scope, policy: MemoryPolicy) -> Scope:
 
 
 def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
-    """Return the namespace that the policy names, or that it takes from the context."""
+    """Return the namespace that the policy names, or that it takes from the context.
+
+    A tenant whose name is that of the default namespace gets one of its own, `tenant_id:default`, so that it
+    does not meet the memories of agents without tenants.
+    """
     if policy.namespace is None:
         return DEFAULT_NAMESPACE
     if isinstance(policy.namespace, str):
@@ -137,7 +146,9 @@ def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
     # Never a default here: one tenant must not fall back to the memories of all.
     if name is None or name == "":
         raise MissingNamespace(key)
-    return ids.check(str(name), f"context.{key}")
+    tenant = ids.check(str(name), f"context.{key}")
+    # Names that begin like those get the prefix, too: no two tenants share a namespace.
+    return f"{key}:{tenant}" if tenant == DEFAULT_NAMESPACE or tenant.startswith(f"{key}:") else tenant
 
 
 def resume_context(spec: AgentSpec, request: TurnRequest, context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -147,12 +158,33 @@ def resume_context(spec: AgentSpec, request: TurnRequest, context: Mapping[str, 
     if policy is None or request.namespace is None:
         return merged
     if isinstance(policy.namespace, tuple):
-        merged.setdefault(policy.namespace[1], request.namespace)
+        key = policy.namespace[1]
+        merged.setdefault(key, request.namespace.removeprefix(f"{key}:"))
     if namespace_of(policy, merged) != request.namespace:
         raise Invalid("context", "names another namespace than the turn had", "leave it out, or correct it")
     return merged
 
 
+def _takes_spec(
+    store_verb: str,
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+    """Check the spec before the other arguments, and name the verb that takes a store instead."""
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        @wraps(function)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            # A call that was meant for the verb has other arguments, and would fail because of those.
+            if args and not isinstance(args[0], AgentSpec):
+                remedy = f"pass the spec of the agent; for a store call {store_verb}"
+                raise WrongType("spec", "an AgentSpec", args[0], remedy)
+            return await function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@_takes_spec("omoide.recall(store, query, scope)")
 async def recall(
     spec: AgentSpec,
     input: str,
@@ -209,6 +241,7 @@ async def recall(
     return result
 
 
+@_takes_spec("omoide.remember(store, content, scope)")
 async def write(
     spec: AgentSpec,
     content: str,
