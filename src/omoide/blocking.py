@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omoide.graph.files import ProgressCallback, StrPath
     from omoide.graph.results import Answer
     from omoide.graph.shacl import ValidationReport
-    from omoide.graph.view import GraphView
+    from omoide.graph.view import GraphView, LoadResult
     from omoide.longterm.lineage import Provenance
     from omoide.longterm.relations import Related
     from omoide.turns.options import TurnKwargs
@@ -319,7 +319,9 @@ class BlockingGraph:
         """Write the memories of a scope to a file and return their number."""
         return _run(self._view.export, target, scope, **options)
 
-    def load(self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[LoadOptions]) -> int:
+    def load(
+        self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[LoadOptions]
+    ) -> LoadResult:
         """Import the memories of a file, all or none, and return the number of new ones."""
         return _run(self._view.load, source, scope, **options)
 

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 from omoide import clock, ids
 from omoide.core.entry import (
     DEFAULT_NAMESPACE,
+    About,
     Entry,
     EntryOptions,
     Filter,
@@ -24,8 +25,9 @@ from omoide.core.entry import (
     Scope,
     WriteRequest,
     WriteResult,
+    about_tags,
 )
-from omoide.core.value import check_instance
+from omoide.core.value import check_instance, check_texts
 from omoide.errors import Conflict, Invalid, NotFound
 from omoide.stores.adapter import as_store, check_store
 from omoide.stores.protocols import (
@@ -69,6 +71,8 @@ class MemoryFields(EntryOptions, total=False):
 
     dedupe: bool
     supersedes: str | None
+    about: About
+    """What the memory is about: `lib/web.ex`, `module:Shop.Web`, several, or names by kind; kept as tags."""
 
 
 class RememberOptions(MemoryFields, total=False):
@@ -81,7 +85,9 @@ class RememberOptions(MemoryFields, total=False):
 
 
 class FilterFields(TypedDict, total=False):
-    """Fields of `Filter`."""
+    """Fields of `Filter`, and what memories are about."""
+
+    about: About
 
     types: Sequence[str]
     tags: Sequence[str]
@@ -372,6 +378,7 @@ async def reindex(
 def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> WriteRequest:
     """Build the request of `remember` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
+    _add_about(options)
     request_fields = {name: options.pop(name) for name in [*options] if name in _WRITE_FIELDS}
     entry = Entry.new(
         agent_id=scope.require_agent_id(),
@@ -389,12 +396,20 @@ def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> 
 def build_recall_request(query: str, scope: Scope, limit: int, options: dict[str, Any]) -> RecallRequest:
     """Build the request of `recall` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
+    _add_about(options)
     filter_fields = {name: options.pop(name) for name in [*options] if name in _FILTER_FIELDS}
     if filter_fields:
         if "filter" in options:
             raise Invalid("filter", f"is given beside {', '.join(filter_fields)}", "pass one or the other")
         options["filter"] = Filter.new(filter_fields)
     return RecallRequest.for_scope(scope, query, limit=limit, **options)
+
+
+def _add_about(options: dict[str, Any]) -> None:
+    """Replace `about` by tags, which stores keep and filter by."""
+    about = options.pop("about", None)
+    if about is not None:
+        options["tags"] = (*check_texts(options.get("tags", ()), "tags"), *about_tags(about))
 
 
 def _check_scope(scope: object, options: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -32,6 +32,7 @@ from omoide.core.value import (
     check_choice,
     check_count,
     check_instance,
+    check_texts,
     check_tuple,
     check_unit,
     set_field,
@@ -233,6 +234,39 @@ def _to_evidence(given: object, field: str) -> Any:
     raise WrongType(field, "a Evidence, its fields or a text", given)
 
 
+ABOUT_KINDS = ("file", "module", "artifact")
+"""Kinds of things that a memory may be about; each is a tag such as `file:lib/web.ex`."""
+_ABOUT_MARKS = tuple(f"{kind}:" for kind in ABOUT_KINDS)
+
+
+About: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
+"""What memories are about, as callers name it."""
+
+
+def about_tags(about: object, field: str = "about") -> tuple[str, ...]:
+    """Return the tags for what a memory is about: `lib/web.ex` is a file, `module:Shop.Web` a module.
+
+    Args:
+        about: One text, a list of them, or names by kind: `{"module": "Shop.Web"}`.
+        field: Name of the argument for errors.
+    """
+    if isinstance(about, Mapping):
+        pairs = [(str(kind), names) for kind, names in about.items()]
+        for kind, _ in pairs:
+            check_choice(kind, field, ABOUT_KINDS)
+        texts = [f"{kind}:{name}" for kind, names in pairs for name in _names(names, field)]
+    else:
+        texts = [one if one.startswith(_ABOUT_MARKS) else f"file:{one}" for one in _names(about, field)]
+    for text in texts:
+        if not text.partition(":")[2].strip():
+            raise Invalid(field, f"is {text!r}, which names nothing", "name a file, a module or an artifact")
+    return tuple(dict.fromkeys(texts))
+
+
+def _names(given: object, field: str) -> tuple[str, ...]:
+    return check_texts([given] if isinstance(given, str) else given, field)
+
+
 MAX_KEY_LENGTH = 200
 
 
@@ -370,6 +404,11 @@ class Entry(Record, frozen=True, kw_only=True):
             session_id=self.session_id,
             project_id=self.project_id,
         )
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """What it is about: the tags that name a file, a module or an artifact, such as `file:lib/web.ex`."""
+        return tuple(tag for tag in self.tags if tag.startswith(_ABOUT_MARKS)) if self.tags else ()
 
     @property
     def fills_slot(self) -> bool:

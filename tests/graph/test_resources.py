@@ -1,0 +1,198 @@
+"""Sessions, agents, projects and what memories are about are described in the graph, and in its files."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyoxigraph import RdfFormat, parse
+
+import omoide
+from omoide import Agent, AgentSpec, Scope, Session, graph, identity, longterm, open_store
+from omoide.core.entry import ABOUT_KINDS
+from omoide.errors import Invalid
+from omoide.graph import PREFIXES, files
+from omoide.graph.resources import ImportSurvey
+from omoide.graph.vocabulary import ABOUT_CLASSES, JIDO, TYPE
+from omoide.runtime.checkpoints import DocumentCheckpointStore, save_agent
+from omoide.testing import ScriptedModel
+
+HEAD = "".join(f"@prefix {name}: <{iri}> .\n" for name, iri in PREFIXES.items())
+HEAD += "@prefix ex: <https://example.org/> .\n"
+ADA = Scope(agent_id="ada", session_id="s2", project_id="shop")
+SHOP = Scope(project_id="shop")
+FOREIGN = f"""{HEAD}
+jido:memory_m a jido:Fact ; jido:summary "We sell lamps." ;
+    jido:hasTimestamp "2026-01-01T08:30:00Z"^^xsd:dateTime ; jido:assertedBy jido:agent_ada ;
+    jido:assertedIn jido:session_s2 ; jido:appliesToProject jido:project_shop ; ex:near [ ex:far 1 ] .
+jido:session_s2 a jido:WorkSession ; jido:hasStatus jido:Closed ; jido:hasPhase jido:ReviewPhase ;
+    jido:startedAt "2026-01-01T08:00:00Z"^^xsd:dateTime ; jido:endedAt "2026-01-01T09:00:00Z"^^xsd:dateTime ;
+    jido:hasParticipatingAgent jido:agent_ada, jido:agent_bob ; jido:continuesSession jido:session_s1 .
+jido:session_s1 a jido:WorkSession ; jido:hasStatus jido:Abandoned .
+jido:agent_ada a jido:PrimaryAgent ; jido:hasRole jido:Planner ; jido:hasCapability jido:CanPlan ;
+    jido:agentName "Ada" .
+jido:agent_bob a jido:SubAgent ; jido:reportsTo jido:agent_ada .
+jido:project_shop a jido:Project ; jido:projectName "The shop" ; jido:hasRepository ex:repo .
+ex:repo a jido:Repository ; jido:repoBranch "main" .
+ex:note a ex:Note ; ex:said "hm" .
+""".encode()
+
+
+def triples(data: bytes, format: RdfFormat = RdfFormat.N_QUADS) -> set[str]:
+    return {f"{quad.subject} {quad.predicate} {quad.object}" for quad in parse(data, format)}
+
+
+def resource_triples(data: bytes, format: RdfFormat = RdfFormat.N_QUADS) -> set[str]:
+    """What is said of sessions, agents, projects and repositories."""
+    kinds = ("session", "agent", "project")
+    starts = (*(f"<{JIDO}{kind}_" for kind in kinds), "<https://example.org/repo")
+    return {one for one in triples(data, format) if one.startswith(starts)}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_what_a_file_says_of_resources_comes_out_again(kind: str, tmp_path: Path) -> None:
+    """Sessions, agents, projects and what they refer to go out as they came in, twice over."""
+    given, format = FOREIGN, "turtle"
+    wanted = resource_triples(FOREIGN, RdfFormat.TURTLE)
+    for turn in range(2):
+        url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / str(turn)}.db"
+        async with open_store(url, embedder="none") as store, graph.open(store) as view:
+            new = await view.load(given, SHOP, format=format)
+            assert (new, new.resources, await view.load(given, SHOP, format=format)) == (1, 6, 0)
+            target = BytesIO()
+            await view.export(target, SHOP, format="nquads")
+            asked = "ASK { ?m jido:assertedIn/jido:continuesSession/jido:hasStatus jido:Abandoned }"
+            assert (await view.sparql(asked, SHOP)).truth
+        given, format = target.getvalue(), "nquads"
+        superclass = f"<{JIDO}agent_ada> <{TYPE}> <{JIDO}Agent>"
+        assert resource_triples(given) == wanted | {superclass}
+
+
+async def test_what_was_passed_over_is_reported() -> None:
+    """What cannot be kept is named, and an export of our own leaves nothing over."""
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        strange = FOREIGN + b"jido:memory_m jido:hasSourceType ex:Rumour ; jido:hasConfidence ex:Some ."
+        report = (await view.load(strange, SHOP, format="turtle")).passed_over
+        for part in (
+            "near",
+            "hasSourceType",
+            "hasConfidence",
+            "1 of class https://example.org/Note",
+            "no class",
+        ):
+            assert [notice for notice in report if part in notice], part
+        target = BytesIO()
+        await view.export(target, SHOP, format="trig")
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        assert (await view.load(target.getvalue(), SHOP, format="trig")).passed_over == ()
+
+
+def test_large_files_are_surveyed_alike(tmp_path: Path) -> None:
+    """Through a triple store on disk the same resources are found, and the same is passed over."""
+    found = []
+    for size in (0, 1 << 20):
+        survey = ImportSurvey()
+        [*files.read_pages(FOREIGN, "turtle", max_in_memory=size, survey=survey)]
+        found.append((sorted(survey.resources(), key=lambda one: one.iri), {*survey.notices()}))
+    assert [one.iri for one in found[0][0]] == [one.iri for one in found[1][0]]
+    assert [{*one.statements} for one in found[0][0]] == [{*one.statements} for one in found[1][0]]
+    assert len(found[0][1]) == len(found[1][1])
+
+
+async def test_a_session_of_the_store_is_described(tmp_path: Path) -> None:
+    """Its status, phase, times, participants and the session it continues stand in the graph."""
+    spec = AgentSpec(id="ada", memory={"scope": "session"})  # type: ignore[arg-type]
+    options: dict[str, Any] = {"model": ScriptedModel("Hi."), "project_id": "shop"}
+    about = {"phase": "planning", "continues": "s1", "participants": ["bob"]}
+    asked = """
+        SELECT ?status ?phase ?from ?agent ?start ?end {
+          ?m jido:assertedIn ?s . ?s jido:hasStatus ?status ; jido:hasPhase ?phase ;
+            jido:continuesSession ?from ; jido:hasPrimaryAgent ?agent ; jido:startedAt ?start .
+          OPTIONAL { ?s jido:endedAt ?end }
+        }"""
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        async with Session.open(spec, "s2", store=store, metadata=about, **options) as session:
+            await session.remember("We sell lamps.")
+            (row,) = (await view.sparql(asked, SHOP)).rows
+            names = [str(row[name]).removeprefix(JIDO) for name in ("status", "phase", "from", "agent")]
+            assert names == ["Active", "PlanningPhase", "session_s1", "agent_ada"]
+            assert row["end"] is None
+        await view.rebuild("default")
+        (row,) = (await view.sparql(asked, SHOP)).rows
+        assert (row["status"], row["end"] is None) == (f"{JIDO}Closed", False)
+        both = "SELECT ?who { ?s jido:hasParticipatingAgent ?who } ORDER BY ?who"
+        assert len(await view.sparql(both, SHOP)) == 2
+        # A change of a memory brings the session up to date, and leaves nothing of its former state.
+        async with Session.open(spec, "s2", store=store, **options) as session:
+            await session.remember("And chairs.")
+            (status,) = {row["status"] for row in (await view.sparql(asked, SHOP)).rows}
+            assert status == f"{JIDO}Active"
+
+
+async def test_agents_have_the_roles_and_capabilities_of_their_identity() -> None:
+    """What the identity of a stored agent declares replaces what is assumed of one without."""
+    asked = "SELECT ?what { jido:agent_ada jido:hasRole|jido:hasCapability ?what } ORDER BY ?what"
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        await omoide.remember(store, "We sell lamps.", ADA)
+        found = [str(one).removeprefix(JIDO) for one in (await view.sparql(asked, ADA)).values("what")]
+        assert found == ["CanWriteMemory", "MemoryWriter"]
+        agent = identity.ensure(
+            Agent(id="ada", name="ada"),
+            profile={"role": "architect"},
+            capabilities={"actions": ["recall"], "tags": ["can_plan", "reviewer", "unknown"]},
+        )
+        await save_agent(agent, DocumentCheckpointStore(store))
+        await omoide.remember(store, "And chairs.", ADA)
+        found = [str(one).removeprefix(JIDO) for one in (await view.sparql(asked, ADA)).values("what")]
+        assert found == ["Architect", "CanPlan", "CanQueryMemory", "Reviewer"]
+
+
+async def test_which_decisions_touch_a_file_is_one_query() -> None:
+    """What a memory is about is a tag: it is found by recall, by listing and by SPARQL."""
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        web = {"file": ["lib/web.ex", "lib/router.ex"], "module": "Shop.Web"}
+        await omoide.remember(store, "Requests are JSON.", ADA, id="json", type="decision", about=web)
+        await omoide.remember(
+            store, "Pages are cached.", ADA, id="cache", type="decision", about="lib/cache.ex"
+        )
+        await omoide.remember(store, "No HTML.", ADA, id="rule", type="convention", about="module:Shop.Web")
+        await omoide.remember(
+            store, "Web is fast.", ADA, id="fast", type="fact", about="lib/web.ex", tags=["b"]
+        )
+        (found,) = await longterm.query_by_type(store, "decision", SHOP, about="lib/web.ex")
+        assert found.id == "json"
+        assert found.about == ("file:lib/web.ex", "file:lib/router.ex", "module:Shop.Web")
+        assert {one.id for one in await longterm.query_all(store, SHOP, about="lib/web.ex")} == {
+            "json",
+            "fast",
+        }
+        recalled = await omoide.recall(store, "requests pages", SHOP, about=["lib/web.ex", "lib/router.ex"])
+        assert [one.id for one in recalled.entries] == ["json"]
+        asked = """SELECT ?what { ?m a/rdfs:subClassOf* jido:Decision ; jido:summary ?what ;
+                   omoide:about/jido:filePath "lib/web.ex" }"""
+        assert (await view.sparql(asked, SHOP)).values("what") == ("Requests are JSON.",)
+        ruled = "SELECT ?what { ?m jido:appliesToModule/rdfs:label 'Shop.Web' ; jido:summary ?what }"
+        assert (await view.sparql(ruled, SHOP)).values("what") == ("No HTML.",)
+        await omoide.erase(store, ADA, id="cache")
+        assert not (await view.sparql("ASK { ?file jido:filePath 'lib/cache.ex' }", SHOP)).truth
+
+
+@pytest.mark.parametrize("wrong", ["", " ", {"colour": "red"}, ["lib/web.ex", ""], 7, {"file": ""}, "file: "])
+async def test_what_a_memory_is_about_is_named(wrong: Any) -> None:
+    """An empty name and an unknown kind are refused by name, and nothing is kept."""
+    async with open_store("memory://", embedder="none") as store:
+        for call in (
+            lambda: omoide.remember(store, "x", ADA, about=wrong),
+            lambda: omoide.recall(store, "x", ADA, about=wrong),
+            lambda: longterm.query_all(store, ADA, about=wrong),
+        ):
+            with pytest.raises(Invalid, match="about"):
+                await call()
+        assert await store.list_entries(ADA) == []
+
+
+def test_every_kind_of_thing_has_a_class() -> None:
+    """The kinds of things that memories are about are those that the graph can name."""
+    assert {*ABOUT_KINDS} == {*ABOUT_CLASSES}
