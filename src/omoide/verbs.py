@@ -322,7 +322,7 @@ async def _newest(store: SupportsGet, id: str, scope: Scope) -> Entry:
 
 
 async def _change_pins(
-    store: Store, entry: Entry, change: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]]
+    store: AnyStore, entry: Entry, change: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]]
 ) -> None:
     documents: SupportsDocuments = require(store, SupportsDocuments, "pin")
     id, scope = _pins_id(entry.scope), Scope(namespace=entry.namespace)
@@ -378,7 +378,7 @@ async def reindex(
 def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> WriteRequest:
     """Build the request of `remember` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
-    _add_about(options)
+    options = with_about(options)
     request_fields = {name: options.pop(name) for name in [*options] if name in _WRITE_FIELDS}
     entry = Entry.new(
         agent_id=scope.require_agent_id(),
@@ -396,7 +396,7 @@ def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> 
 def build_recall_request(query: str, scope: Scope, limit: int, options: dict[str, Any]) -> RecallRequest:
     """Build the request of `recall` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
-    _add_about(options)
+    options = with_about(options)
     filter_fields = {name: options.pop(name) for name in [*options] if name in _FILTER_FIELDS}
     if filter_fields:
         if "filter" in options:
@@ -405,11 +405,13 @@ def build_recall_request(query: str, scope: Scope, limit: int, options: dict[str
     return RecallRequest.for_scope(scope, query, limit=limit, **options)
 
 
-def _add_about(options: dict[str, Any]) -> None:
-    """Replace `about` by tags, which stores keep and filter by."""
+def with_about(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with tags in place of `about`: stores keep tags, and filter by them."""
+    options = dict(options)
     about = options.pop("about", None)
     if about is not None:
-        options["tags"] = (*check_texts(options.get("tags", ()), "tags"), *about_tags(about))
+        options["tags"] = (*check_texts(options.get("tags") or (), "tags"), *about_tags(about))
+    return options
 
 
 def _check_scope(scope: object, options: dict[str, Any]) -> None:

@@ -224,7 +224,7 @@ def inferred_types(nquads: str, subject: str) -> set[str]:
         if str(quad.subject) == f"<{subject}>":
             types |= {str(kind) for kind in schema.objects(property, RDFS.domain)}
             if property == RDF.type:
-                types.add(quad.object.value)  # type: ignore[union-attr]
+                types.add(quad.object.value)
         if str(quad.object) == f"<{subject}>":
             types |= {str(kind) for kind in schema.objects(property, RDFS.range)}
     for kind in [*types]:

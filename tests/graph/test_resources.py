@@ -103,7 +103,7 @@ def test_large_files_are_surveyed_alike(tmp_path: Path) -> None:
 
 async def test_a_session_of_the_store_is_described(tmp_path: Path) -> None:
     """Its status, phase, times, participants and the session it continues stand in the graph."""
-    spec = AgentSpec(id="ada", memory={"scope": "session"})  # type: ignore[arg-type]
+    spec = AgentSpec(id="ada", memory={"scope": "session"})
     options: dict[str, Any] = {"model": ScriptedModel("Hi."), "project_id": "shop"}
     about = {"phase": "planning", "continues": "s1", "participants": ["bob"]}
     asked = """

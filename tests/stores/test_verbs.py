@@ -252,7 +252,7 @@ def test_the_function_for_agents_and_that_for_stores_name_each_other(face: Any) 
 
             anyio.run(wait)
 
-    store, spec = ListStore(), AgentSpec(id="ada", memory=True)  # type: ignore[arg-type]
+    store, spec = ListStore(), AgentSpec(id="ada", memory=True)
     to_store = r"spec must be an AgentSpec, not ListStore; .*omoide\.remember\(store, content, scope\)"
     for_agent = r"store must be a store, not AgentSpec; .*omoide\.write\(spec, content, store=…\)"
     recalled = r"store must be a store, not AgentSpec; .*omoide\.turns\.recall\(spec, input, store=…\)"

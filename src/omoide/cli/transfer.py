@@ -258,6 +258,8 @@ def import_command(ctx: CommandContext, file: Path, format: str | None, thread: 
     answer: dict[str, Any] = {"path": str(file), "memories": result.memories, "new": result.new}
     if kind == CHAT:
         answer["left_out"] = result.left_out
+    if result.passed_over:
+        answer["passed_over"] = result.passed_over
     ctx.print_result(answer, lambda: _print_import_report(file, result))
 
 
@@ -309,7 +311,7 @@ def _import(
 
     with open_graph(store) as graph:
         new = graph.load(file, ctx.read_scope, agent_id=ctx.scope.agent_id, format=kind, progress=report)
-    return ImportReport(count, new)
+    return ImportReport(count, int(new), passed_over=new.passed_over)
 
 
 def _print_import_report(file: Path, report: ImportReport) -> None:
@@ -318,6 +320,8 @@ def _print_import_report(file: Path, report: ImportReport) -> None:
     )
     if report.left_out:
         click.echo(f"{format_count(report.left_out, 'message', 'messages')} without text left out", err=True)
+    for notice in report.passed_over:
+        click.echo(f"passed over: {sanitize(notice)}", err=True)
 
 
 _VARIABLE = re.compile(r"[?$]?([^\W\d]\w*)")

@@ -205,8 +205,9 @@ class _CountedPages:
                     "use trig, jsonld or nquads, or export one namespace at a time",
                 )
             triples = triples_by_graph(page.entries, page.links, page.access)
-            for namespace in namespaces if self.describe is not None else ():
-                triples, _ = with_descriptions(triples, self.describe(namespace, objects_in(triples)))
+            if self.describe is not None and namespaces:
+                described = self.describe(next(iter(namespaces)), objects_in(triples))
+                triples, _ = with_descriptions(triples, described)
             yield triples_to_nquads(triples)
             self.written += len(page.entries)
             if self.progress is not None:
@@ -286,8 +287,8 @@ def _read_from_store(
         yield from parse_by_namespace(quads, defaults, is_memory, own).values()
     if survey is not None:
         for subject in _other_subjects(store):
-            quads = store.quads_for_pattern(subject, None, None)
-            parse_by_namespace(quads, defaults, survey=survey)
+            others = store.quads_for_pattern(subject, None, None)
+            parse_by_namespace(others, defaults, survey=survey)
 
 
 class _MemorySurvey(ImportSurvey):

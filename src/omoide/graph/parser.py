@@ -161,7 +161,7 @@ _RELATION_PROPERTIES = vocabulary.RELATION_PROPERTIES
 
 def _facet_word(facet: Facet, term: Any) -> str | None:
     """Return the text in the metadata for an object of a property; None if it would come out differently."""
-    if isinstance(term, BlankNode) or facet.names_node is isinstance(term, Literal):
+    if isinstance(term, BlankNode) or facet.names_node() is isinstance(term, Literal):
         return None
     if isinstance(term, Literal):
         datatype = f"{XSD}dateTime" if facet.is_time else f"{XSD}string"
@@ -243,8 +243,8 @@ def parse_by_namespace(
                     raise reader.error("", "is described twice, and differently", "keep one description")
                 continue
             links.setdefault(entry.namespace, []).extend(reader.links(entry))
-            for notice in reader.passed_over if survey is not None else ():
-                survey.pass_over(notice)
+            if survey is not None:
+                survey.pass_over(*reader.passed_over)
             counts = reader.access()
             if counts is not None:
                 access.setdefault(entry.namespace, {})[entry.id] = counts

@@ -100,9 +100,9 @@ class ImportSurvey:
         self._classes: Counter[str] = Counter()
         self._notices: dict[str, None] = {}
 
-    def pass_over(self, notice: str) -> None:
-        """Add a sentence about a statement that is passed over."""
-        self._notices[notice] = None
+    def pass_over(self, *notices: str) -> None:
+        """Add sentences about statements that are passed over."""
+        self._notices.update(dict.fromkeys(notices))
 
     def add(self, namespace: str, subject: Any, node: Mapping[str, Sequence[Any]]) -> None:
         """Add a node that is no memory."""

@@ -253,7 +253,7 @@ def _type_facets(entry: Entry) -> list[str]:
 
 
 def _facet_term(facet: Facet, value: str) -> str:
-    if facet.names_node:
+    if facet.names_node():
         return f"<{value}>"
     return f'"{value}"^^<{XSD}dateTime>' if facet.is_time else string_literal(value)
 

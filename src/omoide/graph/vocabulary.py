@@ -254,7 +254,6 @@ class Facet(msgspec.Struct, frozen=True, kw_only=True):
     is_time: bool = False
     """True if the values are an `xsd:dateTime`."""
 
-    @property
     def names_node(self) -> bool:
         """True if the values are IRIs, and no literals."""
         return self.choices is not None or self.prefix is not None

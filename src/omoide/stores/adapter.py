@@ -7,10 +7,11 @@ A store is an object, a module or a class with `write`, `recall` and `list_entri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from inspect import Parameter, getattr_static, isawaitable, isclass, iscoroutinefunction, isroutine, signature
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from omoide.core.entry import Scope
 from omoide.core.frozen import EMPTY_MAP
@@ -24,6 +25,7 @@ REMEDY = "open one with open_store, or pass an object, or (module or class, opti
 )
 _OPTION_NAMES = ("options", "opts")
 
+_async_types: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _made: dict[tuple[Any, ...], Any] = {}
 _lock = ForkSafeLock()
 
@@ -79,9 +81,12 @@ def _split(store: Any) -> tuple[Any, Mapping[str, Any] | None]:
     return store, EMPTY_MAP if isinstance(store, ModuleType) or isclass(store) else None
 
 
-@lru_cache(maxsize=256)
 def _is_async(kind: type) -> bool:
-    return all(iscoroutinefunction(getattr(kind, name, None)) for name in METHODS)
+    known = _async_types.get(kind)
+    if known is None:
+        known = all(iscoroutinefunction(getattr(kind, name, None)) for name in METHODS)
+        _async_types[kind] = known
+    return known
 
 
 def _is_async_object(store: Any) -> bool:
