@@ -331,8 +331,6 @@ class ImportReport(NamedTuple):
     new: int
     left_out: int = 0
     """Number of messages without text."""
-    passed_over: tuple[str, ...] = ()
-    """What of an RDF file could not be kept."""
 
 
 class _ImportLine(NamedTuple):
