@@ -131,6 +131,36 @@ async def test_a_session_of_the_store_is_described(tmp_path: Path) -> None:
             assert status == f"{JIDO}Active"
 
 
+async def test_the_sessions_of_others_are_not_described() -> None:
+    """Whatever others say of a session, its own state is seen beside its memories only."""
+    spec = AgentSpec(id="ada", memory={"scope": "session"})
+    ann, bob = (Scope(agent_id="ada", user_id=user) for user in ("ann", "bob"))
+    states = "SELECT ?s { ?s jido:hasStatus ?status }"
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        for user, metadata in (("bob", {}), ("ann", {"continues": "of-bob"})):
+            options: dict[str, Any] = {"store": store, "user_id": user, "model": ScriptedModel("Hi.")}
+            async with Session.open(spec, f"of-{user}", metadata=metadata, **options) as session:
+                foreign = {"rdf": {"https://example.org/near": [f"<{JIDO}session_of-bob>"]}}
+                await session.remember("Something.", metadata=foreign if user == "ann" else {})
+        for scope, names in ((ann, ["of-ann"]), (bob, ["of-bob"]), (Scope(), ["of-ann", "of-bob"])):
+            found = (await view.sparql(states, scope)).values("s")
+            assert sorted(str(one).removeprefix(f"{JIDO}session_") for one in found) == names
+            target = BytesIO()
+            await view.export(target, scope, format="nquads")
+            assert sum(f"{JIDO}hasStatus" in one for one in triples(target.getvalue())) == len(names)
+
+
+async def test_an_imported_session_is_erased_with_its_memories() -> None:
+    """Erasing a session takes what a file said of it, and leaves what it said of others."""
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        await view.load(FOREIGN, SHOP, format="turtle")
+        before = await store.documents("resource", Scope())
+        await omoide.erase(store, Scope(agent_id="ada", session_id="s2"))
+        after = await store.documents("resource", Scope())
+        gone = {one.body["iri"] for one in before} - {one.body["iri"] for one in after}
+        assert gone == {f"{JIDO}session_s2"}
+
+
 async def test_agents_have_the_roles_and_capabilities_of_their_identity() -> None:
     """What the identity of a stored agent declares replaces what is assumed of one without."""
     asked = "SELECT ?what { jido:agent_ada jido:hasRole|jido:hasCapability ?what } ORDER BY ?what"

@@ -30,7 +30,7 @@ import msgspec
 from omoide.core.entry import Entry
 from omoide.graph import vocabulary
 from omoide.graph.parser import NO_DEFAULTS, ImportDefaults, MemoryBatch, parse_by_namespace
-from omoide.graph.resources import Describe, ImportSurvey, objects_in, with_descriptions
+from omoide.graph.resources import Describe, ImportSurvey, with_descriptions
 from omoide.graph.sandbox import parse_in_process
 from omoide.graph.serializer import AS_EVIDENCE, triples_by_graph, triples_to_nquads
 from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
@@ -206,7 +206,7 @@ class _CountedPages:
                 )
             triples = triples_by_graph(page.entries, page.links, page.access)
             if self.describe is not None and namespaces:
-                described = self.describe(next(iter(namespaces)), objects_in(triples))
+                described = self.describe(next(iter(namespaces)), triples)
                 triples, _ = with_descriptions(triples, described)
             yield triples_to_nquads(triples)
             self.written += len(page.entries)

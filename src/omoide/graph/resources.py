@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -67,8 +67,20 @@ _NODE_PROPERTIES = frozenset(
 )
 _object = re.compile(r"<([^<>]*)> \.\n").findall
 
-Describe = Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]]
-"""Returns the statements of those of the IRIs in a namespace that are described."""
+_owner_of_memory = re.compile(rf"<{re.escape(JIDO)}asserted(?:In|By)> <([^<>]*)> \.\n").findall
+
+
+class Description(NamedTuple):
+    """The statements about a resource."""
+
+    own: tuple[str, ...] = ()
+    """What the store knows of a session or an agent; only for graphs with its memories."""
+    imported: tuple[str, ...] = ()
+    """What a file said of it."""
+
+
+Describe = Callable[[str, Mapping[str, str]], Mapping[str, Description]]
+"""Returns the descriptions, by IRI, of what the triples of a namespace refer to."""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,16 +90,17 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
     statements: tuple[str, ...] = ()
 
-    def to_document(self, owner: Scope) -> Document:
-        """Return the document that keeps it; one about an agent or a session belongs to that one."""
-        agent, session = _id_in(self.iri, AGENT), _id_in(self.iri, SESSION)
+    def to_document(self, owners: Mapping[str | None, Scope]) -> Document:
+        """Return the document that keeps it; one about a session is erased with its memories."""
+        session = _id_in(self.iri, SESSION)
+        owner = None if session is None else owners.get(session)
         return Document(
             kind=RESOURCE_KIND,
             id=_document_id(self.iri),
             namespace=self.namespace,
-            user_id=owner.user_id,
-            agent_id=agent or (owner.agent_id if session is not None else None),
-            session_id=session if owner.agent_id is not None else None,
+            user_id=None if owner is None else owner.user_id,
+            agent_id=_id_in(self.iri, AGENT) if owner is None else owner.agent_id,
+            session_id=None if owner is None else session,
             body={"iri": self.iri, "statements": list(self.statements)},
         )
 
@@ -160,10 +173,10 @@ def _document_id(iri: str) -> str:
     return sha256(iri.encode()).hexdigest()[:32]
 
 
-def save_resources(store: Any, resources: Iterable[Resource], owner: Scope) -> None:
+def save_resources(store: Any, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
     """Save the documents of resources in a store that need not be awaited; a later file replaces them."""
     for resource in resources:
-        document = resource.to_document(owner)
+        document = resource.to_document(owners)
         known = store.load(document.kind, document.id, Scope(namespace=document.namespace))
         if known is None or known.body != document.body:
             store.save(document, expected_rev=0 if known is None else known.rev)
@@ -181,31 +194,31 @@ class ResourceReader:
         self._kinds = SOURCE_KINDS & {*store.kinds(namespace)}
         self._sessions: dict[str, Mapping[str, Any] | None] = {}
 
-    def describe(self, iris: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the statements of those IRIs that are described, and of what these refer to."""
-        found: dict[str, tuple[str, ...]] = {}
-        pending = [*dict.fromkeys(iris)] if self._kinds else []
-        seen = {*pending}
+    def describe(self, triples: Mapping[str, str]) -> dict[str, Description]:
+        """Return what is known of the resources that triples refer to, and of what imported ones refer to."""
+        found: dict[str, Description] = {}
+        if not self._kinds or not triples:
+            return found
+        owners = {iri for text in triples.values() for iri in _owner_of_memory(text)}
+        seen = {iri for text in triples.values() for iri in _object(text)}
+        pending = [*sorted(seen)]
         while pending and len(found) < MAX_RESOURCES:
-            iri = pending.pop(0)
-            statements = self._statements(iri)
-            if statements:
-                found[iri] = statements
-                named = [one for text in statements for one in _object(f"{text}{LINE_END}")]
-                pending += [one for one in dict.fromkeys(named) if one not in seen]
-                seen.update(named)
+            iri = pending.pop()
+            if iri.startswith((MEMORY, OWL)) or iri in TYPES:
+                continue
+            description = Description(self._own(iri) if iri in owners else (), self._imported(iri))
+            if description != Description():
+                found[iri] = description
+                more = {one for text in description.imported for one in _object(f"{text}{LINE_END}")} - seen
+                pending += sorted(more)
+                seen |= more
         return found
 
-    def _statements(self, iri: str) -> tuple[str, ...]:
-        if iri.startswith(MEMORY):
-            return ()
-        stated = dict.fromkeys(self._imported(iri))
+    def _own(self, iri: str) -> tuple[str, ...]:
         session, agent = _id_in(iri, SESSION), _id_in(iri, AGENT)
         if session is not None:
-            stated.update(dict.fromkeys(self._session_statements(session)))
-        if agent is not None:
-            stated.update(dict.fromkeys(self._agent_statements(agent)))
-        return tuple(stated)
+            return tuple(dict.fromkeys(self._session_statements(session)))
+        return () if agent is None else tuple(dict.fromkeys(self._agent_statements(agent)))
 
     def _imported(self, iri: str) -> tuple[str, ...]:
         if RESOURCE_KIND not in self._kinds:
@@ -303,32 +316,34 @@ def _session_status(status: str, *, closed: bool) -> str:
 # Writing
 
 
-def objects_in(triples: Mapping[str, str]) -> set[str]:
-    """Return the IRIs that triples point to, without memories, and terms of vocabularies."""
-    found = {iri for text in triples.values() for iri in _object(text)}
-    return {iri for iri in found if not iri.startswith((MEMORY, OWL)) and iri not in TYPES}
-
-
 def with_descriptions(
-    triples: Mapping[str, str], described: Mapping[str, Sequence[str]]
+    triples: Mapping[str, str], described: Mapping[str, Description]
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Return the triples by graph with descriptions of what they refer to, and the subjects of these."""
     result, subjects = dict(triples), list[tuple[str, str]]()
     for graph, text in triples.items() if described else ():
-        lines, seen = [text], set[str]()
+        owners, seen, lines = {*_owner_of_memory(text)}, set[str](), []
         pending = [iri for iri in dict.fromkeys(_object(text)) if iri in described]
         while pending:
             iri = pending.pop()
-            if iri in seen:
+            own, imported = described[iri]
+            statements = dict.fromkeys((*imported, *(own if iri in owners else ())))
+            if iri in seen or not statements:
                 continue
             seen.add(iri)
             subjects.append((graph, iri))
-            stated = "".join(f"<{iri}> {statement}{LINE_END}" for statement in described[iri])
+            stated = "".join(f"<{iri}> {statement}{LINE_END}" for statement in statements)
             lines.append(stated)
-            pending += [one for one in _object(stated) if one in described and one not in seen]
-            for default in (_DEFAULT_ROLE, _DEFAULT_CAPABILITY):
-                name = default.partition(" ")[0]
-                if any(statement.startswith(name) for statement in described[iri]):
-                    lines[0] = lines[0].replace(f"<{iri}> {default}{LINE_END}", "")
-        result[graph] = "".join(lines)
+            pending += [one for one in _object(stated) if one in described]
+            text = _without_defaults(text, iri, statements)
+        result[graph] = "".join([text, *lines])
     return result, subjects
+
+
+def _without_defaults(text: str, iri: str, statements: Iterable[str]) -> str:
+    """Return triples without the role and the capability assumed of an agent, if others are known."""
+    names = {statement.partition(" ")[0] for statement in statements}
+    for default in (_DEFAULT_ROLE, _DEFAULT_CAPABILITY):
+        if default.partition(" ")[0] in names:
+            text = text.replace(f"<{iri}> {default}{LINE_END}", "")
+    return text

@@ -35,7 +35,13 @@ from omoide.errors import Busy, NotFound
 from omoide.forks import ForkSafeLock
 from omoide.graph import ontology
 from omoide.graph.backend import GraphBackend, GraphSubject, SyncState
-from omoide.graph.resources import Resource, ResourceReader, objects_in, save_resources, with_descriptions
+from omoide.graph.resources import (
+    Description,
+    Resource,
+    ResourceReader,
+    save_resources,
+    with_descriptions,
+)
 from omoide.graph.serializer import datetime_literal, integer_literal, triples_by_graph, triples_to_nquads
 from omoide.graph.vocabulary import (
     ONTOLOGY_GRAPH,
@@ -86,11 +92,11 @@ class ChangeSource(Protocol):
     def has(self, id: str, scope: Scope) -> bool:
         """Return True if the scope has an entry of this id."""
 
-    def describe(self, namespace: str, iris: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the descriptions of sessions, agents and other resources, by IRI."""
+    def describe(self, namespace: str, triples: Mapping[str, str]) -> Mapping[str, Description]:
+        """Return the descriptions of what triples refer to, by IRI."""
 
-    def keep(self, resources: Iterable[Resource], owner: Scope) -> None:
-        """Keep descriptions of imported resources."""
+    def keep(self, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
+        """Keep descriptions of imported resources; a session belongs to the owner of its memories."""
 
 
 def source_for(store: Any) -> ChangeSource:
@@ -158,11 +164,11 @@ class _LocalSource(_LeasedSource):
     def changes(self, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
         return self._store.change_feed(namespace, after=after, limit=limit, used_since=used_since)
 
-    def describe(self, namespace: str, iris: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        return ResourceReader(self._store, namespace).describe(iris)
+    def describe(self, namespace: str, triples: Mapping[str, str]) -> Mapping[str, Description]:
+        return ResourceReader(self._store, namespace).describe(triples)
 
-    def keep(self, resources: Iterable[Resource], owner: Scope) -> None:
-        save_resources(self._store, resources, owner)
+    def keep(self, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
+        save_resources(self._store, resources, owners)
 
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access]
@@ -195,14 +201,14 @@ class _AsyncSource(_LeasedSource):
         super().__init__()
         self._store = store
 
-    def describe(self, namespace: str, iris: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    def describe(self, namespace: str, triples: Mapping[str, str]) -> Mapping[str, Description]:
         if not isinstance(self._store, SupportsDocuments):
             return {}
-        return ResourceReader(_AwaitedDocuments(self._store), namespace).describe(iris)
+        return ResourceReader(_AwaitedDocuments(self._store), namespace).describe(triples)
 
-    def keep(self, resources: Iterable[Resource], owner: Scope) -> None:
+    def keep(self, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
         if isinstance(self._store, SupportsDocuments):
-            save_resources(_AwaitedDocuments(self._store), resources, owner)
+            save_resources(_AwaitedDocuments(self._store), resources, owners)
 
     def _supports_leases(self) -> bool:
         return isinstance(self._store, SupportsLeases)
@@ -514,7 +520,8 @@ class GraphProjection:
         self, namespace: str, triples: Mapping[str, str]
     ) -> tuple[dict[str, str], list[GraphSubject]]:
         """Add what is known of sessions, agents and other resources; also return these as subjects."""
-        return with_descriptions(triples, self._source.describe(namespace, objects_in(triples)))
+        described = self._source.describe(namespace, triples) if triples else {}
+        return with_descriptions(triples, described)
 
     def _save_state(self, namespace: str, tracked: NamespaceState, state: SyncState) -> None:
         if state != tracked.state:

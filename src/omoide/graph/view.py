@@ -192,7 +192,7 @@ class GraphCore:
         links = [link for link in batch.links if link.target in ids or self._source.has(link.target, scope)]
         new = self._source.import_entries(batch.entries, links, batch.access)
         resources = [one for one in survey.resources() if one.namespace == scope.namespace]
-        self._source.keep(resources, scope.replace(agent_id=defaults.agent_id))
+        self._source.keep(resources, {entry.session_id: entry.scope for entry in batch.entries})
         left_out = [f"{one!r} is outside the scope" for one in {*batch.links} - {*links}]
         return LoadResult(new, resources=len(resources), passed_over=(*survey.notices(), *left_out))
 

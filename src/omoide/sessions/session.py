@@ -150,10 +150,9 @@ class Session:
         """
         if store is None:
             raise MissingStore("store")
-        store = require(store, SupportsDocuments, "store a session")
+        self._store = store = require(store, SupportsDocuments, "store a session")
         self.spec = check_instance(spec, "spec", kind=AgentSpec)
         self.id = ids.check(id, "session_id")
-        self._store = store
         self._project_id = project_id
         self._user_id = None if user_id is None else ids.check(user_id, "user_id")
         self._metadata = metadata
