@@ -150,6 +150,24 @@ async def test_the_sessions_of_others_are_not_described() -> None:
             assert sum(f"{JIDO}hasStatus" in one for one in triples(target.getvalue())) == len(names)
 
 
+async def test_a_damaged_description_states_nothing() -> None:
+    """What stands in the documents of resources becomes a statement about the resource, or none."""
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        await view.load(FOREIGN, SHOP, format="turtle")
+        (document,) = [
+            one
+            for one in await store.documents("resource", Scope())
+            if one.body["iri"] == f"{JIDO}project_shop"
+        ]
+        odd = ["<urn:a> <urn:b> .\n<urn:c> <urn:d> <urn:e", "x", 7, '<urn:a> "\x01 \t ok"', "<urn:a>", None]
+        for body in ({"statements": odd}, {"statements": 3}, "text", None):
+            document = await store.save(document.replace(body=body), expected_rev=document.rev)
+            await view.rebuild("default")
+            found = await view.sparql("SELECT ?p ?o { jido:project_shop ?p ?o }", SHOP)
+            assert len(found) == (2 if body == {"statements": odd} else 1)
+            assert not (await view.sparql("ASK { <urn:c> ?p ?o }", SHOP)).truth
+
+
 async def test_an_imported_session_is_erased_with_its_memories() -> None:
     """Erasing a session takes what a file said of it, and leaves what it said of others."""
     async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
@@ -159,6 +177,25 @@ async def test_an_imported_session_is_erased_with_its_memories() -> None:
         after = await store.documents("resource", Scope())
         gone = {one.body["iri"] for one in before} - {one.body["iri"] for one in after}
         assert gone == {f"{JIDO}session_s2"}
+
+
+async def test_what_the_store_knows_of_a_session_outlasts_what_a_file_said() -> None:
+    """An export that is imported again does not keep a session in the state that it had."""
+    spec = AgentSpec(id="ada", memory={"scope": "session"})
+    asked = "SELECT ?status ?end { ?s jido:hasStatus ?status OPTIONAL { ?s jido:endedAt ?end } }"
+    async with open_store("memory://", embedder="none") as store, graph.open(store) as view:
+        for _ in range(2):
+            async with Session.open(spec, "s2", store=store, model=ScriptedModel("Hi.")) as session:
+                await session.remember(f"Thing {_}.")
+                target = BytesIO()
+                await view.export(target, Scope(), format="nquads")
+                assert (await view.load(target.getvalue(), Scope(), format="nquads")).resources == 1
+                await view.rebuild("default")
+                (row,) = (await view.sparql(asked, Scope())).rows
+                assert (row["status"], row["end"]) == (f"{JIDO}Active", None)
+            await view.rebuild("default")
+            (row,) = (await view.sparql(asked, Scope())).rows
+            assert (row["status"], row["end"] is None) == (f"{JIDO}Closed", False)
 
 
 async def test_agents_have_the_roles_and_capabilities_of_their_identity() -> None:

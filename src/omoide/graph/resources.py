@@ -225,7 +225,9 @@ class ResourceReader:
             return ()
         document = self._store.load(RESOURCE_KIND, _document_id(iri), self._scope)
         body = None if document is None else document.body
-        return tuple(body["statements"]) if isinstance(body, Mapping) else ()
+        stated = body.get("statements") if isinstance(body, Mapping) else None
+        # Documents can be written by other programs: what is no statement must not become one of others.
+        return tuple(filter(vocabulary.is_statement, stated)) if isinstance(stated, Sequence) else ()
 
     def _session(self, id: str) -> Mapping[str, Any] | None:
         if id not in self._sessions and SESSION_KIND in self._kinds:
@@ -326,8 +328,7 @@ def with_descriptions(
         pending = [iri for iri in dict.fromkeys(_object(text)) if iri in described]
         while pending:
             iri = pending.pop()
-            own, imported = described[iri]
-            statements = dict.fromkeys((*imported, *(own if iri in owners else ())))
+            statements = _merge(described[iri], with_own=iri in owners)
             if iri in seen or not statements:
                 continue
             seen.add(iri)
@@ -340,10 +341,27 @@ def with_descriptions(
     return result, subjects
 
 
+def _merge(description: Description, *, with_own: bool) -> dict[str, None]:
+    """Return the statements of a description; what the store knows itself goes before what a file said."""
+    own = description.own if with_own else ()
+    known = {_property_in(statement) for statement in own} - _MANY_VALUED
+    if f"<{JIDO}hasStatus>" in known:
+        known.add(f"<{JIDO}endedAt>")  # a session that goes on has none
+    kept = (statement for statement in description.imported if _property_in(statement) not in known)
+    return dict.fromkeys((*own, *kept))
+
+
+_MANY_VALUED = frozenset({f"<{TYPE}>", f"<{JIDO}hasParticipatingAgent>"})
+
+
+def _property_in(statement: str) -> str:
+    return statement.partition(" ")[0]
+
+
 def _without_defaults(text: str, iri: str, statements: Iterable[str]) -> str:
     """Return triples without the role and the capability assumed of an agent, if others are known."""
-    names = {statement.partition(" ")[0] for statement in statements}
+    names = {*map(_property_in, statements)}
     for default in (_DEFAULT_ROLE, _DEFAULT_CAPABILITY):
-        if default.partition(" ")[0] in names:
+        if _property_in(default) in names:
             text = text.replace(f"<{iri}> {default}{LINE_END}", "")
     return text

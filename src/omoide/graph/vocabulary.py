@@ -299,7 +299,7 @@ def is_iri(text: str) -> bool:
 
 _is_term = re.compile(
     r"<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*>"
-    r"|\"(?:[^\"\\\x00-\x1f]|\\[tbnrf\"'\\]|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8})*\""
+    r"|\"(?:[^\"\\\n\r]|\\[tbnrf\"'\\]|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8})*\""
     r"(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*(?:--(?:ltr|rtl))?|\^\^<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*>)?"
 ).fullmatch
 
@@ -444,6 +444,12 @@ def foreign_properties(metadata: Mapping[str, Any]) -> list[str] | None:
             return None
         statements += [f"<{name}> {term}" for term in terms]
     return statements
+
+
+def is_statement(text: object) -> bool:
+    """Return True if a text is a property and an object, as in a line of N-Triples."""
+    name, _, term = text.partition(" ") if isinstance(text, str) else ("", "", "")
+    return name[:1] == "<" and name[-1:] == ">" and is_iri(name[1:-1]) and _is_term(term) is not None
 
 
 def is_foreign_term(name: str, term: str) -> bool:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         Version,
     )
     from omoide.stores.redaction import Guard, mask_secrets, refuse_secrets
-    from omoide.stores.semantics import StoreSettings, decide_write, entry_predicate
+    from omoide.stores.semantics import StoreSettings, WriteDecision, decide_write, entry_predicate
 
 __all__ = [
     "Access",
@@ -91,6 +91,7 @@ __all__ = [
     "SupportsSupersede",
     "SupportsWait",
     "Version",
+    "WriteDecision",
     "decide_write",
     "entry_predicate",
     "mask_secrets",
@@ -126,6 +127,6 @@ __getattr__, __dir__ = attach(
             "Version",
         ),
         "redaction": ("Guard", "mask_secrets", "refuse_secrets"),
-        "semantics": ("StoreSettings", "decide_write", "entry_predicate"),
+        "semantics": ("StoreSettings", "WriteDecision", "decide_write", "entry_predicate"),
     },
 )
