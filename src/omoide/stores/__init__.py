@@ -1,10 +1,11 @@
 """Store memories: in memory, in a SQLite file, on PostgreSQL or on Redis.
 
-`factory.open_store` opens the store at a URL. `protocols` declares the operations, `records` their values and
-the bytes of entries; `async_store` is the async interface of the synchronous stores. `semantics` has the
-settings, the checks of arguments, what a write means and what makes an entry stale; `recall` answers a query,
-and `redaction` keeps secrets out. `pool` builds candidate pools. `memory` is the reference store; it shares
-`operations` on a `state` with `redis`. `sqlite` and `postgres` share the statements in `sql`.
+`factory.open_store` opens the store at a URL. `protocols` declares the operations, `records` their values
+and the bytes of entries; `async_store` is the async interface of the synchronous stores, and `adapter` that
+of modules, classes and stores of plain functions. `semantics` has the settings, the checks of arguments,
+what a write means and what makes an entry stale; `recall` answers a query, and `redaction` keeps secrets
+out. `pool` builds candidate pools. `memory` is the reference store; it shares `operations` on a `state`
+with `redis`. `sqlite` and `postgres` share the statements in `sql`.
 """
 
 from __future__ import annotations
