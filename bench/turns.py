@@ -2,7 +2,7 @@
 
 A turn recalls, assembles the prompt and captures what was said, around a model that answers at once. It
 stands beside a program that only recalls and writes the same. Both are awaited and write to the same store,
-and vectors are ready before the clock runs.
+and vectors are ready before the clock runs. `bench.parts` has what each part of a Session turn costs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
+from random import Random
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter_ns
@@ -43,11 +44,11 @@ def run(report: Report) -> None:
         both = Both(Path(folder), SIZE)
         both.build()
         report.title(f"a turn without its model, beside {SIZE:,} memories")
-        wide = _table(report, anyio.run(_rounds, both, _everything))
+        wide = _table(report, anyio.run(rounds, both, _everything))
         report.goal("a turn, of bare recall and write", wide["a turn"] / wide[BARE], 2, at_most=True)
         report.goal("a Session turn, of the same", wide[IN_SESSION] / wide[BARE], 2.2, at_most=True)
         report.title(f"the same with the memory of a session, {corpus.PER_SESSION} of {SIZE:,}")
-        _table(report, anyio.run(_rounds, both, _in_session))
+        _table(report, anyio.run(rounds, both, _in_session))
         prompts(report, both)
         both.close()
 
@@ -68,20 +69,28 @@ def _table(report: Report, got: dict[str, float]) -> dict[str, float]:
     return got
 
 
-async def _rounds(both: Both, contenders: Callable[[Both], Awaitable[Steps]]) -> dict[str, float]:
+async def rounds(
+    both: Both,
+    contenders: Callable[[Both], Awaitable[Steps]],
+    repeats: int = ROUNDS,
+    order: Random | None = None,
+) -> dict[str, float]:
     """Single calls taken in turn, every question asked once; the lower quartile of each.
 
     One after the other, not in blocks: a busy machine slows recall over everything for longer than a block
     takes, and whoever is measured then would look slow. Each writes once, so every recall has one write
-    to catch up with.
+    to catch up with. An order mixes them anew each time, so that nobody always comes after the dearest.
     """
     numbers = count()
     taken: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(repeats):
         steps = await contenders(both)
         texts = {name: _prepared(both, numbers) for name in steps}
         for at in range(CALLS):
-            for name, step in steps.items():
+            turns = [*steps.items()]
+            if order is not None:
+                order.shuffle(turns)
+            for name, step in turns:
                 start = perf_counter_ns()
                 await step(texts[name][at])
                 taken.setdefault(name, []).append(perf_counter_ns() - start)
@@ -90,22 +99,18 @@ async def _rounds(both: Both, contenders: Callable[[Both], Awaitable[Steps]]) ->
 
 async def _everything(both: Both) -> Steps:
     """Over all that the agent knows; the session is a new one each time, for its conversation grows."""
-    kept, filled = [await Session.start(SPEC, store=both.store, model=_answer) for _ in range(2)]
-    for number in range(10):
-        filled.context.put(f"value {number}", f"number {number}", source="tool", confidence=1.0)
-        await filled.add_message("user", f"Message {number} from elsewhere.")
+    session = await Session.start(SPEC, store=both.store, model=answer)
     return {
         BARE: partial(_bare, both),
-        "a turn": partial(turn, SPEC, model=_answer, store=both.store),
-        IN_SESSION: kept.run,
-        "the same, with ten values and ten messages beside": filled.run,
+        "a turn": partial(turn, SPEC, model=answer, store=both.store),
+        IN_SESSION: session.run,
     }
 
 
 async def _in_session(both: Both) -> Steps:
     """Over what one session holds."""
     place = both.sample[0].session
-    asking = partial(turn, OF_SESSION, model=_answer, store=both.store, session_id=place)
+    asking = partial(turn, OF_SESSION, model=answer, store=both.store, session_id=place)
     return {BARE: partial(_bare, both, session=place), "a turn": asking}
 
 
@@ -115,7 +120,8 @@ async def _bare(both: Both, text: str, session: str | None = None) -> None:
     await both.store.write(WriteRequest(entry=entry))
 
 
-def _answer(request: object, journal: object) -> str:
+def answer(request: object, journal: object) -> str:
+    """Answer at once."""
     return ANSWER
 
 

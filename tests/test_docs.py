@@ -163,8 +163,16 @@ def error_names() -> set[str]:
 
 
 def nav_pages() -> list[str]:
-    nav = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
-    return [page for entry in nav for page in entry.values()]
+    return list(flat_nav(tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]))
+
+
+def flat_nav(nav: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in nav:
+        for page in entry.values():
+            if isinstance(page, str):
+                yield page
+            else:
+                yield from flat_nav(page)
 
 
 def has_code(folder: Path) -> bool:

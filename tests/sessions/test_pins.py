@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 from tests.support.sessions import KINDS, a_spec
-from tests.support.stores import url
 from tests.support.turns import Talker, a_store, tool_calls
 
 import omoide
 from omoide import Scope, action
-from omoide.errors import Invalid, NotFound, OverBudget, WrongType
+from omoide.errors import Invalid, OverBudget, WrongType
 from omoide.sessions import Session
 from omoide.shortterm import TokenBudget
-from omoide.verbs import MAX_PINS, pinned
+from omoide.verbs import pinned
 
 SCOPE = Scope(agent_id="ada")
 
@@ -96,43 +95,6 @@ async def test_pins_have_a_budget_of_their_own() -> None:
                 await session.chat("hello there, how are you")
 
 
-async def test_a_pin_follows_what_supersedes_it() -> None:
-    """The newest value of a pinned slot is shown, and nothing of what was forgotten or erased."""
-    async with omoide.open_store("memory://", embedder="none") as store:
-        await pinned_memory(store, "Lives in Lyon.", key="home")
-        gone = await pinned_memory(store, "Likes tea.")
-        erased = await pinned_memory(store, "Likes rum.")
-        await omoide.remember(store, "Lives in Paris.", SCOPE, key="home")
-        await omoide.forget(store, gone, SCOPE)
-        await omoide.erase(store, SCOPE, id=erased)
-        assert [entry.content for entry in await pinned(store, SCOPE)] == ["Lives in Paris."]
-
-
-async def test_users_have_pins_of_their_own() -> None:
-    """A user's pins are not shown to another, nor those of another agent or namespace."""
-    async with omoide.open_store("memory://", embedder="none") as store:
-        ines, ben = SCOPE.replace(user_id="ines"), SCOPE.replace(user_id="ben")
-        id = await pinned_memory(store, "Ines likes tea.", ines)
-        await pinned_memory(store, "Ben likes rum.", ben)
-        assert [entry.content for entry in await pinned(store, ines)] == ["Ines likes tea."]
-        assert await pinned(store, Scope(agent_id="bob", user_id="ines")) == []
-        assert await pinned(store, ines.replace(namespace="other")) == []
-        with pytest.raises(NotFound):
-            await omoide.pin(store, id, ben)
-        await omoide.erase(store, ines)
-        assert await pinned(store, ines) == []
-
-
-async def test_the_number_of_pins_is_limited() -> None:
-    """A pin too many is refused, and pinning again is none."""
-    async with omoide.open_store("memory://", embedder="none") as store:
-        ids = [await pinned_memory(store, f"Fact {number}.") for number in range(MAX_PINS)]
-        await omoide.pin(store, ids[-1], SCOPE)
-        with pytest.raises(Invalid, match="unpin another first"):
-            await pinned_memory(store, "One more.")
-        assert len(await pinned(store, SCOPE)) == MAX_PINS
-
-
 async def test_pins_are_listed_of_all_agents_and_users() -> None:
     """A scope that names no agent or no user lists the pins of all; a prompt shows those of its own."""
     async with omoide.open_store("memory://", embedder="none") as store:
@@ -172,37 +134,6 @@ async def test_a_session_without_a_user_pins_nothing_of_one() -> None:
         assert await pinned(store, Scope()) == []
 
 
-async def test_what_supersedes_a_pinned_memory_can_be_unpinned() -> None:
-    """The id that is listed takes it out of the prompt, and so does the one that was pinned."""
-    async with omoide.open_store("memory://", embedder="none") as store:
-        for chosen in ("old", "new"):
-            old = await pinned_memory(store, f"Lives in Lyon, {chosen}.", key=chosen)
-            await pinned_memory(store, f"Lives in Metz, {chosen}.", key=chosen)
-            new = (await omoide.remember(store, f"Lives in Paris, {chosen}.", SCOPE, key=chosen)).entry.id
-            assert [entry.id for entry in await pinned(store, SCOPE)] == [new]
-            await omoide.unpin(store, {"old": old, "new": new}[chosen], SCOPE)
-            assert await pinned(store, SCOPE) == []
-
-
-async def test_what_is_gone_takes_no_room_among_the_pins() -> None:
-    """Where fifty pins were erased or forgotten, another memory can be pinned."""
-    async with omoide.open_store("memory://", embedder="none") as store:
-        ids = [await pinned_memory(store, f"Fact {number}.") for number in range(MAX_PINS)]
-        await omoide.erase(store, SCOPE, id=ids[1:])
-        await omoide.forget(store, ids[0], SCOPE)
-        await pinned_memory(store, "One more.")
-        assert [entry.content for entry in await pinned(store, SCOPE)] == ["One more."]
-
-
-async def test_what_no_prompt_would_show_is_not_pinned() -> None:
-    """A memory that is forgotten is refused, with the remedy."""
-    async with omoide.open_store("memory://", embedder="none") as store:
-        receipt = await omoide.remember(store, "Likes tea.", SCOPE)
-        await omoide.forget(store, receipt.entry.id, SCOPE)
-        with pytest.raises(Invalid, match="restore it first"):
-            await omoide.pin(store, receipt.entry.id, SCOPE)
-
-
 async def test_pins_that_leave_no_room_leave_no_turn_behind() -> None:
     """The error names them before anything is persisted, and the session goes on without them."""
     spec = a_spec(memory={"max_pinned_tokens": 300})
@@ -234,21 +165,6 @@ async def test_pins_have_their_room_beside_the_results_of_tools() -> None:
             assert await session.chat("read it") == "Done."
     assert "never guess" in model.prompts[-1].messages[0].content
     assert max(prompt.tokens["total"] for prompt in model.prompts) <= 600
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
-async def test_pins_go_with_their_owner_and_quote_nothing(kind: str, tmp_path: Path) -> None:
-    """Erasing a user or a memory takes the pins of it, and no receipt says that pins quote it."""
-    ines = SCOPE.replace(user_id="ines")
-    async with omoide.open_store(url(kind, tmp_path), embedder="none") as store:
-        await pinned_memory(store, "Ines likes tea.", ines)
-        erased = await pinned_memory(store, "Be loud.")
-        kept = await pinned_memory(store, "Be brief.")
-        receipts = [await omoide.erase(store, SCOPE, id=erased), await omoide.erase_user(store, "ines")]
-        assert [entry.id for entry in await pinned(store, Scope())] == [kept]
-        assert [receipt.documents for receipt in receipts] == [0, 1]
-        told = [line for receipt in receipts for line in receipt.unreachable]
-        assert not any("may quote" in line for line in told)
 
 
 async def test_pins_are_those_of_a_scope() -> None:

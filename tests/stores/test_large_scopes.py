@@ -113,3 +113,18 @@ def test_a_speaker_is_known_by_what_there_is_to_recall(store: Any) -> None:
     assert recalled(store, query)[0] == "zoe's"
     store.erase(ADA, id="zoe's")
     assert recalled(store, query)[0] == "about"
+
+
+def test_a_word_that_was_common_is_found_again_once_it_is_rare(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted frequencies hold until so much has changed that the word may have become rare."""
+    monkeypatch.setattr(candidates, "RARE_TERM_LIMIT", 8)
+    for number in range(40):
+        keep(store, "Fly a kite.", id=f"kite {number}")
+    query = "Which kite, bicycle or green thing?"
+    assert recalled(store, query)
+    for number in range(1, 40):
+        store.erase(ADA, id=f"kite {number}")
+        assert recalled(store, query)  # so few changes at a time are applied to what is in memory
+    assert "kite 0" in proposed(store, query)

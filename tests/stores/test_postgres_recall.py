@@ -123,8 +123,13 @@ def indexed_url(tmp_path: Path) -> str:
     return postgres_url(tmp_path).replace("/postgres?", "/indexed?")
 
 
-def test_an_index_of_pgvector_finds_the_same(indexed_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the codes are too many to hold, the index proposes what comparing all of them would."""
+def test_an_index_of_pgvector_finds_nearly_the_same(
+    indexed_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the codes are too many to hold, the index proposes what comparing all of them would.
+
+    HNSW is approximate and built by chance: now and then a row cannot be reached, which shifts the scores.
+    """
     monkeypatch.setattr(candidates, "MAX_CACHED_ENTRIES", 5)
     queries = ("green tea in Lisbon", "what did Maria say in 2023")
     with open_store(indexed_url, embedder=HashEmbedder(64)) as opened:
@@ -148,7 +153,13 @@ def test_an_index_of_pgvector_finds_the_same(indexed_url: str, monkeypatch: pyte
     monkeypatch.setattr(candidates.LargeScopeIndex, "_by_index", noted)
     with open_store(indexed_url, embedder=HashEmbedder(64)) as opened:
         assert {one.name: one for one in opened.sync.findings()}["pgvector"].state == "ok"
-        assert [answers(opened.sync, query) for query in queries] == by_memory
+        by_index = [answers(opened.sync, query) for query in queries]
+        pairs = [
+            ({id for id, _ in mine}, {id for id, _ in others})
+            for ours, exact in zip(by_index, by_memory, strict=True)
+            for mine, others in zip(ours, exact, strict=True)
+        ]
+        assert sum(len(mine & others) for mine, others in pairs) >= 0.9 * sum(len(all) for _, all in pairs)
         opened.sync.write(write_request("Quite another thing.", id="another"))
         assert answers(opened.sync, "Quite another thing")[0][0][0] == "another"
     assert max(asked_of) > 0

@@ -340,7 +340,7 @@ def test_a_run_whose_clock_was_ahead_is_waited_for_as_long_as_any_other(
     with a_store(kind, tmp_path, embedder=OLD) as store:
         fill(store, 3)
         put_claim(store, claim)
-        first_seen = clock.monotonic()
+        first_seen = round(clock.monotonic())  # whole seconds, so that the sums below are exact
         for waited in (0.0, CLAIM_MS / 1000 - 1):
             monkeypatch.setattr(clock, "monotonic", lambda waited=waited: first_seen + waited)
             with pytest.raises(Busy):

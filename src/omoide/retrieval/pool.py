@@ -255,7 +255,7 @@ class CandidatePool:
         first, new_entries = self.size, len(features)
         entry: Array = np.arange(new_entries)
         part: Array | int = -1
-        divided = [at for at, blob in enumerate(features) if text.has_parts(blob)]
+        divided = text.indexes_with_parts(features)
         if divided:
             columns = _divide(divided, features, thread, seq, role, speaker, vectors, self)
             features, thread, seq, role, speaker, vectors, entry, part = columns
@@ -370,7 +370,10 @@ def _assign_codes(codes: dict[str, int], names: Sequence[str | None] | None) -> 
     """Return a code for each name, numbering new names; -1 for None."""
     if names is None:
         return -1
-    return [-1 if name is None else codes.setdefault(name, len(codes)) for name in names]
+    for name in dict.fromkeys(names):
+        if name is not None:
+            codes.setdefault(name, len(codes))
+    return [codes.get(name, -1) for name in names]  # type: ignore[arg-type]
 
 
 class _GrowableArray:
@@ -386,9 +389,9 @@ class _GrowableArray:
 
     def extend(self, values: Array) -> None:
         needed = self.size + len(values)
-        # A pool that is built at once gets no spare room; one that grows row by row doubles.
+        # A pool that is built at once keeps the values as they are; one that grows row by row doubles.
         if self.size == 0 and len(values) > 1:
-            self._data = np.array(values, self._data.dtype)
+            self._data = np.asarray(values, self._data.dtype)
         elif needed > len(self._data):
             grown = np.empty((max(needed, 2 * len(self._data), 16), *self._data.shape[1:]), self._data.dtype)
             grown[: self.size] = self.view
@@ -458,6 +461,8 @@ def _build_neighbours(pool: CandidatePool) -> Neighbours:
     thread, seq, time = pool.column("thread"), pool.column("seq"), pool.column("time")
     order = np.lexsort((seq, thread))  # by thread, then by position: the last key is the first criterion
     order = order[pool.live[order] & (thread[order] >= 0)]
+    if not len(order):
+        return _no_neighbours(size)
     position = np.full(size, -1, np.int64)
     position[order] = np.arange(len(order))
     threads, positions, times, length = thread[order], seq[order], time[order], pool.column("length")[order]
@@ -489,6 +494,20 @@ def _build_neighbours(pool: CandidatePool) -> Neighbours:
         table=table,
         episode=episode,
         episode_count=int(is_new_episode.sum()),
+    )
+
+
+def _no_neighbours(size: int) -> Neighbours:
+    """Return the neighbours of rows that are in no thread."""
+    none: Array = np.zeros(0, np.int64)
+    return Neighbours(
+        order=none,
+        position=np.full(size, -1, np.int64),
+        run=none,
+        midpoint=np.zeros(0),
+        table=np.full((size, len(NEIGHBOUR_OFFSETS)), size, np.int64),
+        episode=np.full(size, -1, np.int64),
+        episode_count=0,
     )
 
 
@@ -529,7 +548,7 @@ def repetition_keys(pool: CandidatePool, rows: Array) -> Array:
     """Return a hash of the role, the speaker and the terms of each of these rows, whatever their order."""
     sizes = pool.column("count")
     own = sizes[rows]
-    starts = pool.derive("term_starts", lambda pool: np.cumsum(pool.column("count")) - pool.column("count"))
+    starts = _term_starts(pool)
     ends = np.cumsum(own)
     at = np.repeat(starts[rows] - ends + own, own) + np.arange(int(own.sum()))
     # Sums of well mixed numbers, in which the order does not count; they wrap around.
@@ -539,6 +558,19 @@ def repetition_keys(pool: CandidatePool, rows: Array) -> Array:
     said_by = (pool.column("speaker")[rows] * 4 + pool.column("role")[rows] + 5).astype(np.uint64)
     keys: Array = sums[ends] - sums[ends - own] + said_by * np.uint64(0x94D049BB133111EB)
     return keys
+
+
+def row_terms(pool: CandidatePool, row: int) -> Array:
+    """Return the term ids of one row."""
+    start = _term_starts(pool)[row]
+    return pool.terms[start : start + pool.column("count")[row]]
+
+
+def _term_starts(pool: CandidatePool) -> Array:
+    starts: Array = pool.derive(
+        "term_starts", lambda pool: np.cumsum(pool.column("count")) - pool.column("count")
+    )
+    return starts
 
 
 def context_window(pool: CandidatePool, rows: Array) -> ContextWindow:
@@ -606,12 +638,13 @@ def _build_segments(pool: CandidatePool) -> Segments:
 
 
 def _segment_of_terms(terms: Array, per_row: Array, first: Array, live: Array, count: int) -> Array:
-    row_of_term = np.repeat(np.arange(len(terms)), terms)
-    starts = np.cumsum(terms) - terms
-    position = np.arange(len(row_of_term)) - starts[row_of_term]
-    step = np.maximum(-(-terms // per_row), 1)
-    segment = first[row_of_term] + position // step[row_of_term]
-    return np.where(live[row_of_term], segment, count)
+    row_of_term = segment = np.repeat(np.arange(len(terms)), terms)
+    if count > len(terms):
+        starts = np.cumsum(terms) - terms
+        position = np.arange(len(row_of_term)) - starts[row_of_term]
+        step = np.maximum(-(-terms // per_row), 1)
+        segment = first[row_of_term] + position // step[row_of_term]
+    return segment if live.all() else np.where(live[row_of_term], segment, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -782,7 +815,7 @@ class ScopeCache:
         self.write_order: list[int] = []
         self.expired_until = 0
         """Latest expiry among the removed rows; queries as of an earlier time cannot use the cache."""
-        self._positions: dict[int, range] = {}
+        self._positions: dict[int, range] | None = None  # made for the first change
         self._expires: dict[int, int] = {}
 
     def fill(
@@ -807,12 +840,12 @@ class ScopeCache:
             statistics=statistics,
             max_gap=reach,
         )
-        entry = self.pool.column("entry").tolist()
-        self.numbers = [no[at] for at in entry]
-        self.write_order = [written[at] for at in entry]
-        self._positions = {}
-        for at, number in enumerate(self.numbers):
-            self._positions[number] = range(self._positions.get(number, range(at, at)).start, at + 1)
+        self.numbers, self.write_order = [*no], [*written]
+        if self.pool.size > len(no):
+            entry = self.pool.column("entry").tolist()
+            self.numbers = [no[at] for at in entry]
+            self.write_order = [written[at] for at in entry]
+        self._positions = None
         self._expires = {number: at for number, at in zip(no, expires, strict=True) if at is not None}
 
     def append(self, values: CacheRow) -> None:
@@ -831,7 +864,7 @@ class ScopeCache:
             importance=importance,
             vectors=pooled or b"",
         )
-        added = self._positions[no] = range(self.pool.append(row), self.pool.size)
+        added = self._rows_of_numbers()[no] = range(self.pool.append(row), self.pool.size)
         self.numbers += [no] * len(added)
         self.write_order += [written] * len(added)
         if expires is not None:
@@ -839,10 +872,19 @@ class ScopeCache:
 
     def remove(self, number: int) -> None:
         """Remove a row, if it is here."""
-        positions = self._positions.pop(number, range(0))
+        positions = self._rows_of_numbers().pop(number, range(0))
         self._expires.pop(number, None)
         for position in positions:
             self.pool.drop(position)
+
+    def _rows_of_numbers(self) -> dict[int, range]:
+        """Return the rows of each number."""
+        if self._positions is None:
+            self._positions = {}
+            for at, number in enumerate(self.numbers):
+                known = self._positions.get(number)
+                self._positions[number] = range(at if known is None else known.start, at + 1)
+        return self._positions
 
     def expire(self, at: int) -> None:
         """Remove the rows that have expired at a time."""

@@ -116,6 +116,7 @@ def parse_query(
     if plain is not None and not speaker_spans:
         return plain
     spans = sorted({span for spans in speaker_spans.values() for span in spans}, reverse=True)
+    expects_many = _expects_many(text)
     query = ParsedQuery(
         text=text,
         encoder_text=_to_first_person(text, spans),
@@ -126,8 +127,8 @@ def parse_query(
         asks_assistant=_ASSISTANT_REFERENCE.search(text) is not None,
         name_terms=_name_terms(text),
         is_request=_REQUEST.search(text) is not None,
-        expects_one=_ONE.search(text) is not None and not _expects_many(text),
-        expects_many=_expects_many(text),
+        expects_one=not expects_many and _ONE.search(text) is not None,
+        expects_many=expects_many,
         tense=tense_of(text),
     )
     if not 2 <= len(speaker_spans) <= _MAX_READINGS:

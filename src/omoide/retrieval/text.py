@@ -19,13 +19,14 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import import_module
 from importlib.resources import files
 from itertools import chain
 from math import ceil, log1p
+from operator import itemgetter
 from sys import byteorder
 from types import MappingProxyType
 from typing import NamedTuple
@@ -247,7 +248,7 @@ def query_terms(text: str) -> list[str]:
 
 
 def _terms(text: str, text_words: list[str], language: str) -> list[str]:
-    if _IDENTIFIER_SIGN.search(text) is None:
+    if not _has_identifier(text):
         return [term for word in text_words if (term := term_of(word, language))]
     found = []
     for run in text.split():
@@ -258,6 +259,18 @@ def _terms(text: str, text_words: list[str], language: str) -> list[str]:
 
 
 _IDENTIFIER_SIGN = re.compile(r"[a-z][A-Z]|\w[_/\\@]\w|\w\.\w|\w::\w|\d-\w|\w-\d|\b[A-Za-z](?:\+\+|#)")
+_SIGN_OF_IDENTIFIER = re.compile(r"[-_/\\@:+#]")
+_DOT_INSIDE = re.compile(r"\.\w")
+_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
+
+
+def _has_identifier(text: str) -> bool:
+    """Return True if a text has a word like `user_id`, `v1.2` or `getName`."""
+    # Three quick searches rule out most texts, for a quarter of what the whole pattern costs.
+    may_have = _SIGN_OF_IDENTIFIER.search(text) or _DOT_INSIDE.search(text) or _CAMEL_CASE.search(text)
+    return may_have is not None and _IDENTIFIER_SIGN.search(text) is not None
+
+
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _NAMED_BY_SIGN = re.compile(r"\b([A-Za-z])(\+\+|#)")
@@ -387,80 +400,127 @@ def is_unspaced(char: str) -> bool:
 
 _QUESTION_MARK = re.compile(r"[?？؟\u037e][\"')\]\s]*$")  # noqa: RUF001
 _TRAILING_BRACKETS = re.compile(r"\s*\[[^\[\]]*\]\s*$")
-_DAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _CASED_PATTERNS = (
     (MENTIONS_NAME, re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")),
     (MENTIONS_PLACE, re.compile(r"\b(?:in|at|to|from|near|visited|around) (?:the )?[A-Z]\w+")),
 )
-# Of lower-case text: ignoring case would take them three times as long.
-_FLAG_PATTERNS = (
-    (
+_WORD_RUN = re.compile(r"\w+")
+_ANY_DIGIT = re.compile(r"\d")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+
+
+class _Sign(NamedTuple):
+    """The words and phrases of lower-case text that set a flag."""
+
+    flag: int
+    words: frozenset[str]
+    prefixes: tuple[str, ...]
+    """Beginnings of words."""
+    phrases: dict[str, re.Pattern[str]]
+    """Patterns by a word that is in each match, so that few texts are searched."""
+    keys: frozenset[str]
+    """The keys of `phrases`."""
+
+    def is_in(self, text: str, text_words: set[str]) -> bool:
+        """Return True if a text, of which these are the words, shows the sign."""
+        if not self.words.isdisjoint(text_words):
+            return True
+        for word in self.keys & text_words:
+            if self.phrases[word].search(text):
+                return True
+        return bool(self.prefixes) and any(word.startswith(self.prefixes) for word in text_words)
+
+
+def _sign(flag: int, words: str, prefixes: str = "", phrases: Mapping[str, str] | None = None) -> _Sign:
+    """Return a sign; the key of a phrase lists words, of which one is in each match."""
+    by_word = {word: re.compile(pattern) for key, pattern in (phrases or {}).items() for word in key.split()}
+    return _Sign(flag, frozenset(words.split()), tuple(prefixes.split()), by_word, frozenset(by_word))
+
+
+_SIGNS = (
+    _sign(
         MENTIONS_TIME,
-        re.compile(
-            r"\b(?:yesterday|tonight|tomorrow|ago|the other day|this morning|since (?:i|we)"
-            r"|(?:last|next|this|past) (?:week(?:end)?|month|year|night|summer|winter|spring|fall|autumn|few)"
-            rf"|{_DAY}|january|february|march|april|june|july|august|september|october|november|december"
-            r"|(?:19|20)\d\d|\w+ (?:days|weeks|months|years))\b"
-        ),
+        "yesterday tonight tomorrow ago monday tuesday wednesday thursday friday saturday sunday january"
+        " february march april june july august september october november december",
+        phrases={
+            "other": r"\bthe other day\b",
+            "morning": r"\bthis morning\b",
+            "since": r"\bsince (?:i|we)\b",
+            "week weekend month year night summer winter spring fall autumn few": r"\b(?:last|next|this|past)"
+            r" (?:week(?:end)?|month|year|night|summer|winter|spring|fall|autumn|few)\b",
+            "days weeks months years": r"\w (?:days|weeks|months|years)\b",
+        },
     ),
-    (
-        MENTIONS_RECENT,
-        re.compile(r"\b(?:today|just|recently|lately|soon|now|finally|earlier|later)\b"),
-    ),
-    (
+    _sign(MENTIONS_RECENT, "today just recently lately soon now finally earlier later"),
+    _sign(
         MENTIONS_NUMBER,
-        re.compile(
-            r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple"
-            r"|hundred|thousand"
-            r"|once|twice|several)\b"
-        ),
+        "two three four five six seven eight nine ten eleven twelve dozen couple hundred thousand once twice"
+        " several",
     ),
-    (FIRST_PERSON, re.compile(r"\b(?:i|my|me|we|our|us|mine)\b")),
-    (
+    _sign(FIRST_PERSON, "i my me we our us mine"),
+    _sign(
         MENTIONS_REASON,
-        re.compile(
-            r"\b(?:because|since|so that|in order|reason|inspired|motivat\w*|helps?|makes? me|made me"
-            r"|feel|felt)\b"
-        ),
+        "because since reason inspired help helps feel felt",
+        "motivat",
+        {"so": r"\bso that\b", "order": r"\bin order\b", "make makes made": r"\bma(?:kes?|de) me\b"},
     ),
-    (
+    _sign(
         IS_INSTRUCTION,
-        re.compile(
-            r"\b(?:(?:please |pls )?(?:always|never)\b|from now on|when(?:ever)? (?:i|you)\b"
-            r"|every time i|any time i"
-            r"|in (?:the )?future\b|i(?:'d| would)? (?:much |strongly |really )?(?:prefer|hate"
-            r"|like it|want you)"
-            r"|(?:please|pls) (?:don't|do not|keep|use|give|write|call|remember|stop|no)"
-            r"|don't (?:ever|use|give|call"
-            r"|suggest|recommend|write|send|tell)|no more \w+ing|stop \w+ing|i'd rather"
-            r"|keep (?:it|your|them|answers)"
-            r"|must (?:always|never|not)|only ever|by default)"
-        ),
+        "always never",
+        phrases={
+            "now": r"\bfrom now on",
+            "when whenever": r"\bwhen(?:ever)? (?:i|you)\b",
+            "time": r"\b(?:every|any) time i",
+            "future": r"\bin (?:the )?future\b",
+            "i": r"\bi(?:'d| would)? (?:much |strongly |really )?(?:prefer|hate|like it|want you)"
+            r"|\bi'd rather",
+            "please pls": r"\b(?:please|pls) (?:don't|do not|keep|use|give|write|call|remember|stop|no)",
+            "don": r"\bdon't (?:ever|use|give|call|suggest|recommend|write|send|tell)",
+            "more": r"\bno more \w+ing",
+            "stop": r"\bstop \w+ing",
+            "keep": r"\bkeep (?:it|your|them|answers)",
+            "must": r"\bmust (?:always|never|not)",
+            "only": r"\bonly ever",
+            "by": r"\bby default",
+        },
     ),
-    (
+    _sign(
         MENTIONS_CHANGE,
-        re.compile(
-            r"\b(?:no longer|any ?more|nowadays|these days|from now on|as of|now|instead"
-            r"|since (?:i|we|the)|moved|moving"
-            r"|switch(?:ed|ing)?|changed?|changes|replac(?:ed|es|ing)|migrated|upgraded|bumped"
-            r"|renamed|postponed"
-            r"|reschedul\w+|cancel\w*|pushed (?:back|to)|brought forward|went (?:up|down)"
-            r"|gone (?:up|down)|raised"
-            r"|lowered|retired|archived|deprecated|supersedes?|correction|scratch that|actually"
-            r"|turned \w+|quit"
-            r"|gave up|stopped|broke up|split up|sold|new(?:ly)?|finally|ended up|settl\w+"
-            r"|took over|taken over"
-            r"|jetzt|nicht mehr|inzwischen|umgezogen|neue[nrs]?|maintenant|désormais|ne \w+ plus"
-            r"|ahora|ya no)\b"
-        ),
+        "anymore nowadays now instead moved moving switch switched switching change changed changes replaced"
+        " replaces replacing migrated upgraded bumped renamed postponed raised lowered retired archived"
+        " deprecated supersede supersedes correction actually quit stopped sold new newly finally jetzt"
+        " inzwischen umgezogen neue neuen neuer neues maintenant désormais ahora",
+        "reschedul cancel settl",
+        {
+            "longer": r"\bno longer\b",
+            "more": r"\bany more\b",
+            "these": r"\bthese days\b",
+            "as": r"\bas of\b",
+            "since": r"\bsince (?:i|we|the)\b",
+            "pushed": r"\bpushed (?:back|to)\b",
+            "brought": r"\bbrought forward\b",
+            "went gone": r"\b(?:went|gone) (?:up|down)\b",
+            "scratch": r"\bscratch that\b",
+            "turned": r"\bturned \w",
+            "gave broke split ended": r"\b(?:gave|broke|split|ended) up\b",
+            "took taken": r"\btook over\b|\btaken over\b",
+            "nicht": r"\bnicht mehr\b",
+            "ne": r"\bne \w+ plus\b",
+            "ya": r"\bya no\b",
+        },
     ),
-    (
+    _sign(
         MENTIONS_ADDITION,
-        re.compile(
-            r"\b(?:also|too|another|second|third|other|both|as well|besides|in addition|on top"
-            r"|additionally|one more"
-            r"|extra|alongside|next to|auch|noch eine?[nrs]?|aussi|también|además)\b"
-        ),
+        "also too another second third other both besides additionally extra alongside auch aussi también"
+        " además",
+        phrases={
+            "well": r"\bas well\b",
+            "addition": r"\bin addition\b",
+            "top": r"\bon top\b",
+            "more": r"\bone more\b",
+            "next": r"\bnext to\b",
+            "noch": r"\bnoch eine?[nrs]?\b",
+        },
     ),
 )
 
@@ -499,9 +559,17 @@ class Features(NamedTuple):
         return numbers.tobytes()
 
 
+_flags_byte = itemgetter(5)
+
+
 def has_parts(blob: bytes) -> bool:
     """Return True if the blob of features holds those of parts."""
-    return bool(blob[5] & HAS_PARTS >> 8)
+    return bool(_flags_byte(blob) & HAS_PARTS >> 8)
+
+
+def indexes_with_parts(blobs: Iterable[bytes]) -> list[int]:
+    """Return the indexes of the blobs of features that hold those of parts."""
+    return [at for at, flags in enumerate(map(_flags_byte, blobs)) if flags & HAS_PARTS >> 8]
 
 
 def split_features(blob: bytes) -> list[bytes]:
@@ -555,10 +623,13 @@ _TELLS = re.compile(
 
 def states_nothing(text: str) -> bool:
     """Return True if a text only asks, requests, greets or says that nothing is known."""
-    if len(text) > _MAX_ASKED:
+    if len(text) > _MAX_ASKED or not text.strip():
         return False
-    parts = [_POLITE.sub("", part.strip()) for part in _PARTS_OF_SPEECH.split(text)]
-    return bool(text.strip()) and all(_only_asks(part) for part in parts if part)
+    for part in _PARTS_OF_SPEECH.split(text):
+        sentence = _POLITE.sub("", part.strip())
+        if sentence and not _only_asks(sentence):
+            return False
+    return True
 
 
 def _only_asks(sentence: str) -> bool:
@@ -569,13 +640,21 @@ def _only_asks(sentence: str) -> bool:
 
 def _flags(text: str) -> int:
     # The end alone decides, without a note in brackets; the slice bounds the cost of long texts.
-    flags = IS_QUESTION if _QUESTION_MARK.search(_TRAILING_BRACKETS.sub("", text[-400:])) else 0
+    end = text[-400:]
+    if end.rstrip().endswith("]"):
+        end = _TRAILING_BRACKETS.sub("", end)
+    flags = IS_QUESTION if _QUESTION_MARK.search(end) else 0
     flags |= STATES_NOTHING if states_nothing(text) else 0
+    for flag, pattern in _CASED_PATTERNS:
+        if pattern.search(text):
+            flags |= flag
     lowered = text.lower()
-    for patterns, searched in ((_CASED_PATTERNS, text), (_FLAG_PATTERNS, lowered)):
-        for flag, pattern in patterns:
-            if pattern.search(searched):
-                flags |= flag
+    if _ANY_DIGIT.search(lowered):
+        flags |= MENTIONS_NUMBER | (MENTIONS_TIME if _YEAR.search(lowered) else 0)
+    text_words = {*_WORD_RUN.findall(lowered)}
+    for sign in _SIGNS:
+        if not flags & sign.flag and sign.is_in(lowered, text_words):
+            flags |= sign.flag
     return flags
 
 

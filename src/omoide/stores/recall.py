@@ -5,7 +5,7 @@ The back end provides candidates, `omoide.retrieval` scores them, and each hit e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -42,6 +42,7 @@ MIN_COSINE = 0.35
 
 MAX_REPETITIONS = 500
 """Rows that may be passed over because better ones say the same."""
+_KEY_BATCH = 64
 _FILLERS = frozenset({"please", "pls", "so", "well", "ok", "okay", "hey", "hi", "again", "and", "um", "oh"})
 
 _BOOSTS = ("recency", "confidence", "importance")
@@ -322,7 +323,12 @@ def fit_budget(hits: Sequence[Hit], budget: int, count: TokenCounter) -> tuple[l
 
 def _matches(candidates: Candidates, row: int, hit: Hit) -> bool:
     """Return True if a hit shares a word with the query, lies in its time, or is close in meaning."""
+    from omoide.retrieval.pool import row_terms
+
     query, text_of_hit = candidates.query.query, text_of(hit.entry)
+    # A row may be a part of the entry, so its own terms say yes at once, but not no.
+    if not {*candidates.query.term_ids()}.isdisjoint(row_terms(candidates.pool, row).tolist()):
+        return True
     if not {*query.terms}.isdisjoint(text.terms(text_of_hit)):
         return True
     if not query.terms and not {*text.words(query.text)}.isdisjoint(text.words(text_of_hit)):
@@ -354,17 +360,10 @@ def _distinct_rows(
     """
     import numpy as np
 
-    from omoide.retrieval.pool import OTHER, repetition_keys
-    from omoide.retrieval.text import STATES_NOTHING
-
     pool = candidates.pool
     best = np.array(_top_rows(scored, candidates)[: limit + MAX_REPETITIONS], np.int64)
-    is_message = pool.column("role")[best] != OTHER
-    # Questions take no place of statements.
-    counts = ~is_message | (pool.column("flags")[best] & STATES_NOTHING == 0)
-    columns = best, repetition_keys(pool, best), pool.column("entry")[best], is_message, counts
     groups, entries = dict[tuple[int, int], list[int]](), set[int]()
-    for row, said_as, entry, message, takes_place in zip(*(one.tolist() for one in columns), strict=True):
+    for row, said_as, entry, message, takes_place in _row_keys(pool, best):
         key = (said_as, -1 if message else row)
         if key not in groups and len(entries) == limit and entry not in entries:
             break
@@ -380,13 +379,32 @@ def _distinct_rows(
             own = () if found is None else _spoken_words(_text_of_row(pool, row, found))
             said.setdefault((alike_as, own), []).append(row)
     time, written = pool.column("time"), candidates.write_order
-    newest = {max(rows, key=lambda row: (time[row], written[row])): rows for rows in said.values()}
+    newest = {
+        rows[0] if len(rows) == 1 else max(rows, key=lambda row: (time[row], written[row])): rows
+        for rows in said.values()
+    }
     repeated = {}
     for row, rows in newest.items():
+        if len(rows) == 1 and rows[0] not in asked:
+            continue
         every = [int(other) for one in rows for other in asked.get(one, (one,))]
         if len(every) > 1:
             repeated[row] = tuple(sorted((int(time[one]) for one in every), reverse=True))
     return [*newest], repeated
+
+
+def _row_keys(pool: CandidatePool, rows: Array) -> Iterator[tuple[int, int, int, bool, bool]]:
+    """Yield rows with their hash and entry, whether they are messages, and whether they take a place."""
+    from omoide.retrieval.pool import OTHER, repetition_keys
+    from omoide.retrieval.text import STATES_NOTHING
+
+    for start in range(0, len(rows), _KEY_BATCH):  # few are needed where nothing was said twice
+        some = rows[start : start + _KEY_BATCH]
+        is_message = pool.column("role")[some] != OTHER
+        # Questions take no place of statements.
+        counts = ~is_message | (pool.column("flags")[some] & STATES_NOTHING == 0)
+        columns = some, repetition_keys(pool, some), pool.column("entry")[some], is_message, counts
+        yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _spoken_words(content: str) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, combinations
 from math import log
+from operator import itemgetter
 from threading import Lock, RLock
 from types import NoneType
 from typing import Any, NamedTuple
@@ -72,11 +73,18 @@ _MAX_CHANGES = 2_000  # changes from which on a cache is filled anew
 _TRIM_INTERVAL = 16  # new slots between two checks of the total size
 _MAX_SQL_TAGS = 8  # tags that the database looks for itself; the rest is checked on what it finds
 _CODE_BATCH = 8_192
-_MAX_DISTANCE = 65_535  # further apart than any two codes are
+_SAMPLE_STEP = 16
 _MAX_INT64 = (1 << 63) - 1  # beyond which PostgreSQL does not count
 
 _SELECT = f"""SELECT e.no, e.features, e.time, e.thread, e.seq, e.role, e.speaker, e.confidence, e.importance,
     e.expires, v.pooled, e.written FROM entries e LEFT JOIN vectors v ON v.key = e.no * {SLOTS} + ? WHERE """
+
+_ANY: set[Any] = {int, float, str, bytes, NoneType}
+_COLUMN_TYPES: tuple[set[Any], ...] = (
+    {int}, {bytes}, {int}, _ANY, _ANY, _ANY, _ANY, {float}, {float, NoneType}, {int, NoneType},
+    {bytes, NoneType}, {int},
+)  # fmt: skip
+"""The types that each column of a `CacheRow` may have."""
 
 _NO_FILTER = Filter()
 
@@ -432,24 +440,19 @@ def read_rows(
         found = db.execute(f"{_SELECT}{condition}", (slot, *parameters)).fetchall()
     else:
         found = [*_read_numbers(db, condition, parameters, slot, numbers)]
-    found = [row for row in found if _is_sound(row)]
+    if found and not _are_sound(found):
+        found = [row for row in found if _are_sound([row])]
     found.sort(key=_write_order_of)
     return found
 
 
-def _is_sound(row: CacheRow) -> bool:
-    """Return False for columns of a damaged row, which a pool could not compute with."""
-    no, features, time, _, _, _, _, confidence, importance, expires, pooled, written = row
-    return (
-        type(no) is type(time) is type(written) is int
-        and type(features) is bytes
-        and len(features) > 0
-        and len(features) % 8 == 0
-        and type(confidence) is float
-        and type(importance) in (float, NoneType)
-        and type(expires) in (int, NoneType)
-        and type(pooled) in (bytes, NoneType)
-    )
+def _are_sound(found: Sequence[CacheRow]) -> bool:
+    """Return False if a column of one of these rows is damaged, so that a pool could not compute with it."""
+    # Column by column: a set of types costs a tenth of looking at each row.
+    columns = zip(*found, strict=True)
+    if not all({*map(type, column)} <= types for column, types in zip(columns, _COLUMN_TYPES, strict=True)):
+        return False
+    return all(size and size % 8 == 0 for size in {*map(len, (row[1] for row in found))})
 
 
 def _read_numbers(
@@ -467,9 +470,15 @@ def _read_numbers(
         yield from db.execute(statement, (slot, *batch, *parameters))
 
 
-def _write_order_of(row: CacheRow) -> int:
-    written: int = row[11]
-    return written
+_write_order_of = itemgetter(11)
+
+
+class TermFrequency(NamedTuple):
+    """The counted frequency of a common term, and the state of the scope at that time."""
+
+    frequency: int
+    size: int
+    changes: int
 
 
 class LargeScopeIndex:
@@ -480,7 +489,9 @@ class LargeScopeIndex:
         self.generation: str | None = None
         self.covered_seq = 0
         self.speakers = SpeakerNames()
-        self._frequencies: dict[int, tuple[int, int]] = {}
+        self._frequencies: dict[int, TermFrequency] = {}
+        self._changes = 0
+        """Rows of the namespace that have changed: no term can have lost more occurrences since."""
         self.numbers: Array = np.zeros(0, np.int64)
         self.times: Array = np.zeros(0, np.int64)
         self.spoken_by: Array = np.zeros(0, np.int32)
@@ -527,6 +538,7 @@ class LargeScopeIndex:
         self.times = np.array(times, np.int64)[order]
         self.spoken_by = np.array(spoken_by, np.int32)[order]
         self._first_expiry = min(ends, default=None)
+        self._frequencies.clear()
         self.speakers = speakers
         self.codes = np.zeros((self.code_words, len(numbers)), np.uint64)
         self.has_code = np.zeros(len(numbers), np.bool_)
@@ -582,6 +594,7 @@ class LargeScopeIndex:
 
     def _apply_changes(self, db: Database, where: rows.WhereClause, numbers: Sequence[int]) -> None:
         """Replace the changed rows."""
+        self._changes += len(numbers)
         changed_rows = read_rows(db, where, self.slot, numbers=numbers)
         changed = np.array(sorted(numbers), np.int64)
         positions = np.minimum(np.searchsorted(self.numbers, changed), max(len(self.numbers) - 1, 0))
@@ -624,9 +637,9 @@ class LargeScopeIndex:
         searches = self._searches(query, mask)
         by_text, frequencies = self._by_text(db, owned, query.term_ids(), searches)
         proposals = [*by_text, *self._by_vector(db, owned, searches), self._by_time(query, mask)]
-        numbers = {int(no) for proposal in proposals for no in proposal}
+        numbers: set[int] = {*np.concatenate(proposals).tolist()}
         if len(numbers) < limit:
-            numbers.update(int(no) for no in self.numbers[mask][-limit:])
+            numbers.update(self.numbers[mask][-limit:].tolist())
         statistics = ScopeStatistics(count=len(self.numbers), frequencies=frequencies)
         return _with_neighbours(db, numbers), statistics
 
@@ -650,14 +663,15 @@ class LargeScopeIndex:
     ) -> tuple[list[Array], dict[int, int]]:
         """Propose, for each search, entries with a rare query term, and those that share two common ones."""
         _, mask, size = searches[0]  # the masks of the others are parts of this one
-        postings = {term: _postings(db, owned, term, RARE_TERM_LIMIT) for term in terms}
+        common = [term for term in dict.fromkeys(terms) if self._is_common(term)]
+        postings = {term: _postings(db, owned, term, RARE_TERM_LIMIT) for term in terms if term not in common}
         frequencies = {
             term: len(term_postings)
             for term, term_postings in postings.items()
             if 0 < len(term_postings) < RARE_TERM_LIMIT
         }
         parts = [(self._idf(frequencies[term]), postings[term]) for term in frequencies]
-        common = [term for term, term_postings in postings.items() if len(term_postings) >= RARE_TERM_LIMIT]
+        common += [term for term, term_postings in postings.items() if len(term_postings) >= RARE_TERM_LIMIT]
         frequencies.update((term, self._frequency(db, owned, term)) for term in common)
         common.sort(key=frequencies.__getitem__)
         numbers, scores = self._scores(parts, mask)
@@ -694,12 +708,17 @@ class LargeScopeIndex:
     def _frequency(self, db: Database, owned: rows.WhereClause, term: int) -> int:
         """Return the document frequency of a common term, recounted when the scope has grown by a tenth."""
         known = self._frequencies.get(term)
-        if known is None or len(self.numbers) > 1.1 * known[1]:
+        if known is None or len(self.numbers) > 1.1 * known.size:
             (count,) = db.execute(
                 f"SELECT count(*) FROM postings WHERE {owned[0]} AND term=?", (*owned[1], term)
             ).fetchone()
-            known = self._frequencies[term] = (int(count), len(self.numbers))
-        return known[0]
+            known = self._frequencies[term] = TermFrequency(int(count), len(self.numbers), self._changes)
+        return known.frequency
+
+    def _is_common(self, term: int) -> bool:
+        """Return True if a term was counted and is common for sure, so that its postings need not be read."""
+        known = self._frequencies.get(term)
+        return known is not None and known.frequency - (self._changes - known.changes) >= RARE_TERM_LIMIT
 
     def _contains(self, numbers: Array, mask: Array) -> Array:
         """Return the mask of the numbers that are in the scope and allowed."""
@@ -728,8 +747,9 @@ class LargeScopeIndex:
     def _distances(self, vector: Embedding, codes: Array) -> Array:
         code = to_uint64_rows(bit_codes(vector.pooled[None, :]), self.code_words)[0]
         distance = np.zeros(codes.shape[1], np.uint16)
-        for column, word in zip(codes, code, strict=True):
-            distance += np.bitwise_count(column ^ word)
+        for at in range(0, self.code_words, 3):  # three words differ in 192 bits at most: bytes are summed
+            words = zip(codes[at : at + 3], code[at : at + 3], strict=True)
+            distance += reduce(np.add, [np.bitwise_count(column ^ word) for column, word in words])
         return distance
 
     def _uses_vector_index(self, db: Database) -> bool:
@@ -780,9 +800,17 @@ class LargeScopeIndex:
 
 def _nearest(numbers: Array, distance: Array, mask: Array, size: int) -> Array:
     """Return the numbers of a mask with the smallest distances, of equal ones the newest."""
-    distance = np.where(mask, distance, _MAX_DISTANCE)
-    closer = np.cumsum(np.bincount(distance, minlength=_MAX_DISTANCE + 1)[:_MAX_DISTANCE])
-    cut = min(int(np.searchsorted(closer, size)), _MAX_DISTANCE - 1)
+    if not mask.all():
+        numbers, distance = numbers[mask], distance[mask]
+    if len(numbers) <= size:
+        return numbers
+    # A sample bounds the distance, so that only the rows within the bound are partitioned.
+    sample = distance[::_SAMPLE_STEP]
+    last = min(4 * size // _SAMPLE_STEP + 8, len(sample) - 1)
+    is_near = distance <= np.partition(sample, last)[last]
+    if np.count_nonzero(is_near) >= size:
+        numbers, distance = numbers[is_near], distance[is_near]
+    cut = np.partition(distance, size - 1)[size - 1]
     nearest = numbers[distance < cut]
     ties = numbers[distance == cut][len(nearest) - size :]
     return np.concatenate([nearest, ties])

@@ -13,6 +13,7 @@ from omoide.errors import Erased, IdTaken, Invalid, KeyReused, NotFound
 from omoide.stores.protocols import (
     Store,
     SupportsAccess,
+    SupportsBatchWrite,
     SupportsDocuments,
     SupportsErase,
     SupportsFeed,
@@ -32,6 +33,7 @@ from omoide.testing.store_suite.base import (
     query_ids,
     recall_ids,
     write_entry,
+    write_request,
 )
 
 ANN = Scope(user_id="ann")
@@ -72,6 +74,20 @@ class UserSuite(StoreFixtures):
             with pytest.raises(KeyReused):
                 await write_entry(store, "Likes coffee.", **own)
         assert len(await store.list_entries(EVERYBODY)) == 3
+
+    async def test_a_batch_keeps_users_apart(self, store: Store) -> None:
+        """The same sentence, slot and key of three owners in one batch are three entries and receipts."""
+        full = self.require(store, SupportsBatchWrite)
+        requests = [
+            write_request(
+                "Berlin.", id=f"of-{user}", user_id=user, key="city", idempotency_key="k", dedupe=True
+            )
+            for user in USERS
+        ]
+        receipts = await full.write_many(requests)
+        assert [(one.outcome, one.entry.user_id) for one in receipts] == [("stored", user) for user in USERS]
+        assert {entry.superseded_by for entry in await full.list_entries(EVERYBODY)} == {None}
+        assert await full.write_many(requests) == receipts
 
     async def test_a_slot_holds_a_value_for_each_user(self, store: Store) -> None:
         """The next value, an expected revision, forgetting and restoring concern one user."""
@@ -226,6 +242,15 @@ class UserSuite(StoreFixtures):
         again = await full.erase(ANN)
         assert (again.ids, again.documents) == ((), 0)
         assert again.unreachable  # backups and exports may still have it
+
+    async def test_nothing_of_another_user_is_erased_by_its_id(self, store: Store) -> None:
+        """Alone or among ids of one's own, it is not found, and nothing is erased."""
+        full = self.require(store, SupportsErase)
+        before = await write_for_each(full)
+        for ids in ("of-ben", "of-None", ["of-ann", "of-ben"]):
+            with pytest.raises(NotFound):
+                await full.erase(ANN, id=ids)
+        assert await full.list_entries(EVERYBODY) == [*before.values()]
 
     async def test_what_an_erased_user_left_behind_blocks_nothing(self, store: Store) -> None:
         """No receipt, slot, lease or id of theirs answers or refuses what is written next."""
