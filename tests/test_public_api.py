@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import types
+from pathlib import Path
 
 import pytest
 
 import omoide
+from omoide.stores import protocols
 
 PUBLIC = {
     "Action",
@@ -115,3 +118,20 @@ def test_every_error_is_ours_and_documented_in_the_tree() -> None:
         if isinstance(value, type) and issubclass(value, Exception):
             assert issubclass(value, omoide.errors.OmoideError)
             assert name in tree
+
+
+def test_every_name_that_a_page_imports_comes_from_its_package() -> None:
+    """What pages import, and every protocol of stores, is in the `__all__` of the package."""
+    folder = Path(__file__).parent.parent / "docs"
+    pages = "\n".join(page.read_text("utf-8") for page in folder.glob("*.md"))
+    used = re.findall(r"^ *from (omoide(?:\.\w+)*) import (\w+)", pages, re.MULTILINE)
+    used += re.findall(r"^::: (omoide(?:\.\w+)*)\.([A-Z]\w*)$", pages, re.MULTILINE)
+    used += [("omoide.stores", name) for name in vars(protocols) if name.startswith("Supports")]
+    missing = [
+        f"{package}.{name}"
+        for package, name in {*used}
+        if name not in getattr(module := importlib.import_module(package), "__all__", ())
+        and not isinstance(getattr(module, name, None), types.ModuleType)
+    ]
+    assert sorted(missing) == []
+    assert ("omoide.stores", "semantics") not in used

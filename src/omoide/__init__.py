@@ -107,6 +107,7 @@ __getattr__, __dir__ = attach(
     submodules=(
         "client",
         "documents",
+        "embedders",
         "graph",
         "longterm",
         "projection",
@@ -114,7 +115,9 @@ __getattr__, __dir__ = attach(
         "runtime",
         "sessions",
         "shortterm",
+        "stores",
         "strategy",
+        "testing",
         "tools",
         "turns",
     ),

@@ -16,14 +16,14 @@ from omoide import verbs
 from omoide.core.entry import Scope, WriteResult
 from omoide.core.frozen import EMPTY_MAP
 from omoide.stores.async_store import AsyncStore
-from omoide.stores.protocols import Store
+from omoide.stores.protocols import AnyStore
 
 if TYPE_CHECKING:
     from omoide.documents.writer import DocumentResult
     from omoide.graph.files import ProgressCallback, StrPath
     from omoide.graph.results import Answer
     from omoide.graph.shacl import ValidationReport
-    from omoide.graph.view import GraphView
+    from omoide.graph.view import GraphView, LoadResult
     from omoide.longterm.lineage import Provenance
     from omoide.longterm.relations import Related
     from omoide.turns.options import TurnKwargs
@@ -59,13 +59,13 @@ T = TypeVar("T")
 class WriteOptions(verbs.RememberOptions, total=False):
     """Optional arguments of `write`."""
 
-    store: Store | None
+    store: AnyStore | None
     session_id: str | None
     project_id: str | None
     user_id: str | None
     context: Mapping[str, Any]
     include_session: bool
-    memory_store: Store | None
+    memory_store: AnyStore | None
 
 
 class GraphOptions(TypedDict, total=False):
@@ -153,13 +153,16 @@ class _InlineStore:
 def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Return a verb of a store that is called without `await`."""
 
-    # `store` has a name of its own here, because the verbs take it by name, too.
     @wraps(verb)
-    def call(store: Store, *args: Any, **kwargs: Any) -> T:
+    def call(*args: Any, **kwargs: Any) -> T:
         on_store: Callable[..., Coroutine[Any, Any, T]] = verb
-        if isinstance(store, AsyncStore):
-            return _complete(on_store(_InlineStore(store.sync), *args, **kwargs))
-        return _run(on_store, store, *args, **kwargs)
+        store = args[0] if args else kwargs.get("store")  # the verbs take it by name, too
+        if not isinstance(store, AsyncStore):
+            return _run(on_store, *args, **kwargs)
+        inline = _InlineStore(store.sync)
+        if args:
+            return _complete(on_store(inline, *args[1:], **kwargs))
+        return _complete(on_store(**{**kwargs, "store": inline}))
 
     call.__module__ = __name__  # pickle looks the function up there; `wraps` set the verb's module
     blocking: Callable[..., T] = call
@@ -199,12 +202,13 @@ def preflight(spec: AgentSpec, input: str, **options: Unpack[TurnKwargs]) -> Pre
     return _run(previewing.preflight, spec, input, **options)
 
 
-def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> WriteResult:
+def write(spec: AgentSpec, content: str, *others: Any, **options: Unpack[WriteOptions]) -> WriteResult:
     """Store a memory for an agent, in the scope of its policy.
 
     Args:
         spec: the agent.
         content: the text of the memory.
+        others: refused; arguments of `remember`, which takes a store in place of the agent.
         options: `store`, which is required, `session_id`, `project_id`, `user_id`, `context`, and further
             fields of `Entry` and `WriteRequest`.
 
@@ -214,11 +218,12 @@ def write(spec: AgentSpec, content: str, **options: Unpack[WriteOptions]) -> Wri
     """
     from omoide.turns import memory as turn_memory
 
-    return _run(turn_memory.write, spec, content, **options)
+    running: Callable[..., Coroutine[Any, Any, WriteResult]] = turn_memory.write
+    return _run(running, spec, content, *others, **options)
 
 
 def add_document(
-    store: Store, source: StrPath | bytes, scope: Scope, **options: Unpack[DocumentOptions]
+    store: AnyStore, source: StrPath | bytes, scope: Scope, **options: Unpack[DocumentOptions]
 ) -> DocumentResult:
     """Store a document as passages with their places in it, wholly or not at all.
 
@@ -236,7 +241,7 @@ def add_document(
     return _blocking(writer.store_document)(store, document, scope, tags=tags)
 
 
-def open_graph(store: Store, **options: Unpack[GraphOptions]) -> BlockingGraph:
+def open_graph(store: AnyStore, **options: Unpack[GraphOptions]) -> BlockingGraph:
     """Open a graph over a store: in memory, in a folder, or at a SPARQL 1.1 endpoint.
 
     Args:
@@ -314,7 +319,9 @@ class BlockingGraph:
         """Write the memories of a scope to a file and return their number."""
         return _run(self._view.export, target, scope, **options)
 
-    def load(self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[LoadOptions]) -> int:
+    def load(
+        self, source: StrPath | bytes | IO[bytes], scope: Scope, **options: Unpack[LoadOptions]
+    ) -> LoadResult:
         """Import the memories of a file, all or none, and return the number of new ones."""
         return _run(self._view.load, source, scope, **options)
 

@@ -65,9 +65,9 @@ def resolve(at: int | None) -> int:
 def check(at: object, field: str) -> int:
     """Return a timestamp, or raise `Invalid` if it is not integer milliseconds between 1970 and 9999."""
     if type(at) is not int:  # not isinstance: True would pass as 1
-        raise WrongType(field, "milliseconds since 1970 as an int", at, "leave it out for the present")
+        raise WrongType(field, "milliseconds since 1970 as an int", at, "pass milliseconds")
     if at < 0:
-        raise Invalid(field, f"is {at}, before 1970", "leave it out for the present")
+        raise Invalid(field, f"is {at}, before 1970", "pass milliseconds since 1970")
     if at > MAX_TIMESTAMP:
         raise Invalid(field, f"is {at}, after the year 9999", "pass milliseconds, not smaller units")
     return at

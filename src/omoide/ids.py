@@ -39,7 +39,7 @@ def new(prefix: str) -> str:
 def check(value: object, field: str = "id") -> str:
     """Return an id, or raise `Invalid` unless it is 1 to 512 bytes of text without control characters."""
     if not isinstance(value, str) or not value:
-        raise Invalid(field, f"must be a non-empty string, not {value!r}", "pass one, or leave it out")
+        raise Invalid(field, f"must be a non-empty string, not {value!r}", "pass one")
     if has_control_characters(value):
         raise Invalid(field, "contains a control character", "use printable text")
     try:

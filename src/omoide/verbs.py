@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from hashlib import sha256
-from typing import Any, TypedDict, Unpack
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from omoide import clock, ids
 from omoide.core.entry import (
     DEFAULT_NAMESPACE,
+    About,
     Entry,
     EntryOptions,
     Filter,
@@ -23,10 +25,13 @@ from omoide.core.entry import (
     Scope,
     WriteRequest,
     WriteResult,
+    about_tags,
 )
-from omoide.core.value import check_instance
+from omoide.core.value import check_instance, check_texts
 from omoide.errors import Conflict, Invalid, NotFound
+from omoide.stores.adapter import as_store, check_store
 from omoide.stores.protocols import (
+    AnyStore,
     Store,
     SupportsDocuments,
     SupportsErase,
@@ -50,6 +55,9 @@ __all__ = [
     "unpin",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 MAX_PINS = 50
 _MAX_ATTEMPTS = 20
 """Attempts to change pins that another writer changes at the same time."""
@@ -63,6 +71,8 @@ class MemoryFields(EntryOptions, total=False):
 
     dedupe: bool
     supersedes: str | None
+    about: About
+    """What the memory is about: `lib/web.ex`, `module:Shop.Web`, several, or names by kind; kept as tags."""
 
 
 class RememberOptions(MemoryFields, total=False):
@@ -75,7 +85,9 @@ class RememberOptions(MemoryFields, total=False):
 
 
 class FilterFields(TypedDict, total=False):
-    """Fields of `Filter`."""
+    """Fields of `Filter`, and what memories are about."""
+
+    about: About
 
     types: Sequence[str]
     tags: Sequence[str]
@@ -93,8 +105,27 @@ class RecallOptions(FilterFields, RecallFields, total=False):
     """Optional fields of `RecallRequest` and of `Filter`."""
 
 
+def _takes_store(
+    agent_verb: str,
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+    """Check the store of a verb before its other arguments, and name the verb that takes an agent instead."""
+
+    def decorate(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        @wraps(verb)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            # A call that was meant for the other verb has other arguments, and would fail because of those.
+            if args:
+                check_store(args[0], f"; for an agent call {agent_verb}")
+            return await verb(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@_takes_store("omoide.write(spec, content, store=…)")
 async def remember(
-    store: Store, content: str, scope: Scope, **options: Unpack[RememberOptions]
+    store: AnyStore, content: str, scope: Scope, **options: Unpack[RememberOptions]
 ) -> WriteResult:
     """Store a memory.
 
@@ -105,18 +136,21 @@ async def remember(
     the value before, and the result has the outcome `superseded`. `expected_rev` is then the revision of the
     live value, 0 for none.
     """
-    return await store.write(build_write_request(content, scope, {**options}))
+    able: Store = check_store(store)
+    return await able.write(build_write_request(content, scope, {**options}))
 
 
+@_takes_store("omoide.turns.recall(spec, input, store=…)")
 async def recall(
-    store: Store, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
+    store: AnyStore, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
 ) -> RecallResult:
     """Return the memories that answer a query best, with the reasons for each."""
-    return await store.recall(build_recall_request(query, scope, limit, {**options}))
+    able: Store = check_store(store)
+    return await able.recall(build_recall_request(query, scope, limit, {**options}))
 
 
 async def forget(
-    store: Store,
+    store: AnyStore,
     id: str,
     scope: Scope,
     *,
@@ -138,14 +172,14 @@ async def forget(
     return await able.supersede(id, scope, by=replacement, reason=reason, expected_rev=expected_rev)
 
 
-async def reinstate(store: Store, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
+async def reinstate(store: AnyStore, id: str, scope: Scope, *, expected_rev: int | None = None) -> Entry:
     """Make a forgotten memory current again."""
     able: SupportsSupersede = require(store, SupportsSupersede, "reinstate")
     return await able.reinstate(id, scope, expected_rev=expected_rev)
 
 
 async def erase(
-    store: Store, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
+    store: AnyStore, scope: Scope, *, id: str | Sequence[str] | None = None, reason: str | None = None
 ) -> EraseReceipt:
     """Erase a memory, or the whole scope if no `id` is given, permanently.
 
@@ -157,7 +191,7 @@ async def erase(
 
 
 async def erase_user(
-    store: Store, user_id: str, *, namespace: str = DEFAULT_NAMESPACE, reason: str | None = None
+    store: AnyStore, user_id: str, *, namespace: str = DEFAULT_NAMESPACE, reason: str | None = None
 ) -> EraseReceipt:
     """Erase all that a namespace holds of a user permanently: of every agent, session and project.
 
@@ -178,7 +212,7 @@ async def erase_user(
     return await erase(store, scope, reason=reason)
 
 
-async def pin(store: Store, id: str, scope: Scope) -> Entry:
+async def pin(store: AnyStore, id: str, scope: Scope) -> Entry:
     """Pin a memory: it stands in every prompt of its agent, for its user if it has one.
 
     A turn shows what is pinned in the scope that the policy of the agent reads. Where a newer memory
@@ -205,7 +239,7 @@ async def pin(store: Store, id: str, scope: Scope) -> Entry:
     return entry
 
 
-async def unpin(store: Store, id: str, scope: Scope) -> Entry:
+async def unpin(store: AnyStore, id: str, scope: Scope) -> Entry:
     """Unpin a memory; it stays stored, and one that is not pinned stays as it is.
 
     The id may be that of the memory that was pinned, or of the newer one that is shown in its place.
@@ -222,13 +256,14 @@ async def unpin(store: Store, id: str, scope: Scope) -> Entry:
     return entry
 
 
-async def pinned(store: Store, scope: Scope) -> list[Entry]:
+async def pinned(store: AnyStore, scope: Scope) -> list[Entry]:
     """Return the pinned memories of a scope: of each agent and user the first pinned first.
 
     A scope that names no agent or no user has those of all. A store without documents has none.
     """
     check_instance(scope, "scope", kind=Scope)
-    return await _find_pinned(store, scope, await _list_pins(store, scope))
+    able: Store = check_store(store)
+    return await _find_pinned(able, scope, await _list_pins(able, scope))
 
 
 async def shown_pins(store: Store, scope: Scope, agent_id: str) -> list[Entry]:
@@ -287,7 +322,7 @@ async def _newest(store: SupportsGet, id: str, scope: Scope) -> Entry:
 
 
 async def _change_pins(
-    store: Store, entry: Entry, change: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]]
+    store: AnyStore, entry: Entry, change: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]]
 ) -> None:
     documents: SupportsDocuments = require(store, SupportsDocuments, "pin")
     id, scope = _pins_id(entry.scope), Scope(namespace=entry.namespace)
@@ -323,7 +358,7 @@ def _pins_id(owner: Scope) -> str:
 
 
 async def reindex(
-    store: Store, embedder: Any = None, *, progress: ProgressCallback | None = None
+    store: AnyStore, embedder: Any = None, *, progress: ProgressCallback | None = None
 ) -> ReindexResult:
     """Give a store the vectors of an embedder, and the terms of this version, while it is in use.
 
@@ -343,6 +378,7 @@ async def reindex(
 def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> WriteRequest:
     """Build the request of `remember` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
+    options = with_about(options)
     request_fields = {name: options.pop(name) for name in [*options] if name in _WRITE_FIELDS}
     entry = Entry.new(
         agent_id=scope.require_agent_id(),
@@ -360,12 +396,22 @@ def build_write_request(content: str, scope: Scope, options: dict[str, Any]) -> 
 def build_recall_request(query: str, scope: Scope, limit: int, options: dict[str, Any]) -> RecallRequest:
     """Build the request of `recall` from its arguments; `options` is consumed."""
     _check_scope(scope, options)
+    options = with_about(options)
     filter_fields = {name: options.pop(name) for name in [*options] if name in _FILTER_FIELDS}
     if filter_fields:
         if "filter" in options:
             raise Invalid("filter", f"is given beside {', '.join(filter_fields)}", "pass one or the other")
         options["filter"] = Filter.new(filter_fields)
     return RecallRequest.for_scope(scope, query, limit=limit, **options)
+
+
+def with_about(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with tags in place of `about`: stores keep tags, and filter by them."""
+    options = dict(options)
+    about = options.pop("about", None)
+    if about is not None:
+        options["tags"] = (*check_texts(options.get("tags") or (), "tags"), *about_tags(about))
+    return options
 
 
 def _check_scope(scope: object, options: dict[str, Any]) -> None:
@@ -377,11 +423,12 @@ def _check_scope(scope: object, options: dict[str, Any]) -> None:
 
 
 def require(store: Any, protocol: Any, operation: str) -> Any:
-    """Return the store if it implements a protocol.
+    """Return the store, with async methods, if it implements a protocol.
 
     Raises:
         Invalid: It does not; the message names the operation and the protocol.
     """
+    store = as_store(store)
     if not isinstance(store, protocol):
         raise Invalid(
             "store", f"{store!r} cannot {operation}", f"use a store that implements {protocol.__name__}"

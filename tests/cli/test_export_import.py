@@ -209,3 +209,18 @@ def test_memories_of_a_user_stay_with_the_user(ending: str, omoide: Run, answer:
     assert "outside the scope" in omoide("import", file, "--store", "2.db", "--user", "ann", code=2).stderr
     assert answer("import", file, "--store", "2.db")["new"] == 1
     assert list_memories(answer, "--store", "2.db") == list_memories(answer, "--user", "ben")
+
+
+def test_what_an_import_passed_over_is_said(omoide: Run, answer: Answer) -> None:
+    """Statements of an RDF file that could not be kept are named, and only then."""
+    Path("foreign.ttl").write_text(
+        "@prefix jido: <https://jido.ai/ontology#> . @prefix ex: <https://example.org/> ."
+        " jido:memory_m a jido:Fact ; jido:summary 's' ; ex:colour 'red' ; ex:near [ ex:far 1 ] ."
+        " ex:n a ex:Note ."
+    )
+    said = omoide("import", "foreign.ttl")
+    assert said.stdout == "foreign.ttl  1 memory, 1 new\n"
+    assert "passed over: 1 of class https://example.org/Note: no memory" in said.stderr
+    assert "near" in said.stderr
+    assert "colour" not in said.stderr
+    assert len(answer("import", "foreign.ttl", "--store", "other.db")["passed_over"]) == 3

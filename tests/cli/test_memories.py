@@ -344,3 +344,17 @@ def test_everyday_words_are_types(omoide: Run, answer: Any) -> None:
     for command in (("remember", "x"), ("list",), ("prune",)):
         refused = omoide(*command, "--type", "rumour", code=2)
         assert "--type is 'rumour'; use one of fact, assumption" in refused.stderr
+
+
+def test_memories_are_found_by_the_file_that_they_are_about(omoide: Run, answer: Answer) -> None:
+    """`--about` names files, modules and artifacts, when remembering, recalling and listing."""
+    omoide(
+        "remember", "Requests are JSON.", "--id", "m1", "--about", "lib/web.ex", "--about", "module:Shop.Web"
+    )
+    omoide("remember", "Pages are cached.", "--id", "m2", "--about", "lib/cache.ex")
+    assert answer("show", "m1")["entry"]["tags"] == ["file:lib/web.ex", "module:Shop.Web"]
+    for question in (("list",), ("recall", "requests and pages")):
+        found = answer(*question, "--about", "lib/web.ex")
+        entries = found["entries"] if "entries" in found else [hit["entry"] for hit in found["hits"]]
+        assert [entry["id"] for entry in entries] == ["m1"]
+    assert "about is" in omoide("remember", "x", "--about", "module:", code=2).stderr

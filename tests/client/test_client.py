@@ -169,3 +169,14 @@ def test_a_client_shows_neither_its_token_nor_a_password(server: Service) -> Non
     with Client("http://me:hidden@localhost:1", server.secrets.read) as client:
         assert "hidden" not in repr(client)
         assert server.secrets.read not in repr(client)
+
+
+def test_evidence_may_be_text_and_memories_are_about_files(client: Client) -> None:
+    """A service takes texts as evidence, and the client what a memory is about, as a local store does."""
+    kept = client.remember(
+        "Requests are JSON.", ADA, evidence=["docs/adr.md"], about="lib/web.ex", tags=["api"]
+    )
+    assert kept.entry.evidence == (Evidence(kind="document", ref="docs/adr.md"),)
+    assert kept.entry.tags == ("api", "file:lib/web.ex")
+    assert [one.id for one in client.recall("requests", ADA, about="lib/web.ex").entries] == [kept.id]
+    assert client.recall("requests", ADA, about="lib/other.ex").entries == ()

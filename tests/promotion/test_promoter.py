@@ -266,3 +266,29 @@ async def test_a_run_that_makes_nothing_tells_nothing(store: Any, importance: fl
     """Neither where nothing is good enough, nor where everything failed."""
     plan = plan_of(short_term(waiting=[item("w", importance)]))
     assert (await promote_plan(FailingStore(store, "This is w."), plan)).signals == ()
+
+
+async def test_a_changed_value_leaves_a_notice_where_the_old_one_stays() -> None:
+    """A store of three methods cannot find the former value, so both count, and the promotion says so."""
+    store, before = ListStore(), plan_of(short_term({"framework": fact("Phoenix 1.6")}))
+    first = await promote_plan(store, before)
+    assert first.run is not None
+    assert first.notices == ()
+    (old,) = first.run.promoted
+    assert old.mark is not None
+    memory = short_term({"framework": fact("Phoenix 1.7")})
+    second = await promote_plan(store, plan_of(memory, marks={"framework": old.mark}))
+    assert [entry.superseded_by for entry in store.kept] == [None, None]
+    assert second.notices == (
+        f"the former value of 'framework', memory {old.id!r}, still counts: the store cannot find it by id",
+    )
+    assert second.notices[0] in str(second)
+
+
+async def test_a_changed_value_leaves_no_notice_where_it_supersedes(store: Any) -> None:
+    """A store that finds memories by id supersedes the former value, and there is nothing to say."""
+    first = await promote_plan(store, plan_of(short_term({"framework": fact("Phoenix 1.6")})))
+    assert first.run is not None
+    marks = {"framework": first.run.promoted[0].mark}
+    second = await promote_plan(store, plan_of(short_term({"framework": fact("Phoenix 1.7")}), marks=marks))
+    assert second.notices == ()

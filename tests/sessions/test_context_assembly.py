@@ -494,3 +494,38 @@ async def test_words_stay_in_their_quotation(store: Any, text: str) -> None:
 async def _use_count(store: Any, id: str) -> int:
     """How often a memory was used."""
     return int((await store.access(id, Scope())).count)
+
+
+class Broken(AsyncStore):
+    """A store whose driver raises an error of its own when memories are read."""
+
+    async def recall(self, request: Any) -> Any:
+        raise ConnectionResetError("the server hung up")
+
+    async def query(self, query: Any) -> Any:
+        raise ConnectionResetError("the server hung up")
+
+
+@pytest.mark.parametrize("hint", [None, "tea"])
+async def test_a_foreign_error_of_a_store_is_a_notice(store: Any, hint: str | None) -> None:
+    """An exception that is none of ours gives a context without memories, and says why, as ours do."""
+    async with make_session(store, memory_store=Broken(store.sync, store.url)) as session:
+        await session.add_message("user", "I like tea.")
+        found = await session.assemble_context(query_hint=hint)
+    assert (found.long_term_memories, len(found.conversation)) == ((), 1)
+    assert "memories could not be recalled (ConnectionResetError: the server hung up)" in found.notices
+
+
+async def test_memories_that_a_turn_recalled_are_in_the_access_log(store: Any) -> None:
+    """What a turn showed to its model counts as used in short-term memory, also after it reopens."""
+    async with make_session(store) as session:
+        cats = await session.remember("The user has three cats.")
+        await session.remember("Bicycles have wheels.")
+        await session.chat("how many cats does the user have?")
+        log = session.short_term.access_log
+        assert log.get_frequency(("memory", cats.id)) == 1
+        assert [event.access_type for event in log.entries_for(("memory", cats.id))] == ["query"]
+        await session.chat("and how many cats are those?")
+        assert session.short_term.access_log.get_frequency(("memory", cats.id)) == 2
+    async with make_session(store) as session:
+        assert session.short_term.access_log.get_frequency(("memory", cats.id)) == 2

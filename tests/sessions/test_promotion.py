@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio.lowlevel
 import pytest
+from tests.support.custom_stores import ListStore
 from tests.support.promotion import FailingStore
 from tests.support.sessions import WatchedStore, a_spec, reopen, talker
 
@@ -673,3 +674,14 @@ async def _after(event: anyio.Event) -> None:
 async def _is(store: Any, contents: list[str]) -> bool:
     await anyio.lowlevel.checkpoint()
     return await live(store) == sorted(contents)
+
+
+async def test_a_session_reports_a_former_value_that_still_counts(store: Any) -> None:
+    """A changed value in a store of three methods is a notice of the session, too."""
+    async with make_session(store, memory_store=ListStore()) as session:
+        learn(session, "Phoenix 1.6")
+        await session.promote()
+        learn(session, "Phoenix 1.7")
+        await session.promote()
+        found = await session.assemble_context()
+    assert [notice for notice in found.notices if "still counts" in notice]

@@ -13,8 +13,20 @@ import pytest
 from tests.support.custom_stores import ListStore
 from tests.support.stores import KINDS, url
 
-from omoide import Filter, Scope, blocking, clock, verbs
-from omoide.errors import Closed, Conflict, Invalid, NotFound
+import omoide
+from omoide import (
+    AgentSpec,
+    Entry,
+    Filter,
+    RecallRequest,
+    Scope,
+    Thread,
+    blocking,
+    clock,
+    turns,
+    verbs,
+)
+from omoide.errors import Closed, Conflict, Invalid, NotFound, WrongType
 from omoide.stores import open_store
 from omoide.testing import FrozenClock
 
@@ -225,3 +237,57 @@ async def test_a_file_is_there_after_it_was_closed(tmp_path: Path) -> None:
         entry = (await verbs.remember(store, "Tea.", SUPPORT)).entry
     async with open_store(f"sqlite:///{path}", embedder="none") as store:
         assert (await verbs.recall(store, "tea", SUPPORT)).entries == (entry,)
+
+
+@pytest.mark.parametrize("face", [omoide, blocking], ids=["async", "blocking"])
+def test_the_function_for_agents_and_that_for_stores_name_each_other(face: Any) -> None:
+    """Given the first argument of the other one, each says what it takes, and which function was meant."""
+
+    def run(call: Callable[[], Any]) -> None:
+        result = call()
+        if inspect.isawaitable(result):
+
+            async def wait() -> None:
+                await result
+
+            anyio.run(wait)
+
+    store, spec = ListStore(), AgentSpec(id="ada", memory=True)
+    to_store = r"spec must be an AgentSpec, not ListStore; .*omoide\.remember\(store, content, scope\)"
+    for_agent = r"store must be a store, not AgentSpec; .*omoide\.write\(spec, content, store=…\)"
+    recalled = r"store must be a store, not AgentSpec; .*omoide\.turns\.recall\(spec, input, store=…\)"
+    for call, expected in (
+        (lambda: face.write(store, "I like tea.", SUPPORT), to_store),
+        (lambda: face.write(store, "I like tea."), to_store),
+        (lambda: face.remember(spec, "I like tea.", store=store), for_agent),
+        (lambda: face.remember(spec, "I like tea.", SUPPORT), for_agent),
+        (lambda: face.recall(spec, "tea", store=store), recalled),
+        (lambda: face.recall(spec, "tea", SUPPORT), recalled),
+    ):
+        with pytest.raises(WrongType, match=expected):
+            run(call)
+    with pytest.raises(WrongType, match=r"spec must be an AgentSpec.*omoide\.recall\(store, query, scope\)"):
+        run(lambda: turns.recall(store, "tea", SUPPORT))  # type: ignore[arg-type, call-arg]
+    assert store.kept == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Entry(agent_id="", content="x"),
+        lambda: RecallRequest(agent_id="", query="x"),
+        lambda: Scope(namespace=""),
+        lambda: blocking.erase_user(ListStore(), ""),
+        lambda: Entry.new(content="x", agent_id="a", id_generator=lambda prefix: ""),
+        lambda: Entry(agent_id="a", content="x", expires_at=-1),
+        lambda: clock.check("soon", "at"),
+        lambda: Thread(id=""),
+    ],
+    ids=("entry", "request", "namespace", "user", "generated", "expiry", "time", "thread"),
+)
+def test_no_remedy_says_to_leave_out_what_is_required(call: Callable[[], Any]) -> None:
+    """The error for a wrong required field, or a wrong time, says what to pass."""
+    with pytest.raises(Invalid) as raised:
+        call()
+    assert "pass" in raised.value.remedy
+    assert "leave" not in str(raised.value)

@@ -156,3 +156,36 @@ async def test_a_turn_that_slept_for_one_tenant_is_not_woken_for_another(
             await turn(spec, asleep.snapshot, **options)
         assert await store.list_entries(Scope(namespace="Acme")) == []
         assert len(await store.list_entries(Scope(namespace="acme"))) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_tenant_called_default_does_not_meet_the_default_namespace(kind: str, tmp_path: Path) -> None:
+    """No tenant, whatever it is called, shares a namespace with another or with none."""
+    open_to_all, spec = a_spec(memory=True), a_spec(memory=POLICY)
+    names = ("default", "tenant_id:default", "tenant_id:tenant_id:default", "tenant_id:", "other:default")
+    seen = {"default"}
+    async with a_store(kind, tmp_path) as store:
+        await write(open_to_all, "The password of nobody is zebra.", store=store)
+        for name in names:
+            receipt = await write(
+                spec, f"The password is {name}.", store=store, context={"tenant_id": name}, dedupe=False
+            )
+            seen.add(receipt.entry.namespace)
+            found = await turns.recall(spec, "password", store=store, context={"tenant_id": name})
+            assert found is not None
+            assert [entry.content for entry in found.entries] == [f"The password is {name}."]
+    assert len(seen) == len(names) + 1
+
+
+async def test_a_turn_of_a_tenant_called_default_is_resumed_in_its_namespace(tmp_path: Path) -> None:
+    """What slept for it wakes for it, whether the context is given again or not."""
+    spec = a_spec(memory=POLICY)
+    async with a_store("memory", tmp_path) as store:
+        options: dict[str, Any] = {"model": Talker("Hi."), "store": store}
+        for context in ({}, {"tenant_id": "default"}):
+            asleep: Any = await turn(
+                spec, "hello", context={"tenant_id": "default"}, checkpoint="after_prompt", **options
+            )
+            assert (await turn(spec, asleep.snapshot, context=context, **options)).status == "finished"
+        assert await store.list_entries(Scope()) == []
+        assert len(await store.list_entries(Scope(namespace="tenant_id:default"))) == 2

@@ -34,7 +34,16 @@ from omoide.cli.shell import (
     supersession_text,
     truncate,
 )
-from omoide.core.entry import MEMORY_TYPES, SOURCES, Entry, Filter, RecallResult, Scope, check_type
+from omoide.core.entry import (
+    MEMORY_TYPES,
+    SOURCES,
+    Entry,
+    Filter,
+    RecallResult,
+    Scope,
+    about_tags,
+    check_type,
+)
 from omoide.errors import Corrupted, Invalid
 from omoide.stores.records import Query, Version
 
@@ -210,6 +219,9 @@ types_option = click.option(
 )
 
 
+ABOUT_HELP = "About this file; or module:NAME, artifact:NAME. May be repeated."
+
+
 def filter_options(function: Any) -> Any:
     """Add the options that filter memories."""
     for option in (
@@ -219,6 +231,7 @@ def filter_options(function: Any) -> Any:
         click.option("--until", metavar="WHEN", help="Not after: a date (all of that day), a time, or 7d."),
         click.option("--since", metavar="WHEN", help="Not before: a date, a time, or 7d for a week ago."),
         click.option("--key", metavar="KEY", help="With this key."),
+        click.option("--about", multiple=True, metavar="NAME", help=ABOUT_HELP),
         click.option("--tag", "tags", multiple=True, help="With this tag; repeated: with all of them."),
         types_option,
     ):
@@ -233,7 +246,7 @@ def build_filter(options: dict[str, Any], **more: Any) -> Filter:
     min_confidence = options.pop("min_confidence")
     return Filter(
         types=options.pop("types"),
-        tags=options.pop("tags"),
+        tags=(*options.pop("tags"), *about_tags(options.pop("about"))),
         key=options.pop("key"),
         min_confidence=0.0 if min_confidence is None else min_confidence,
         since=None if since is None else shell.parse_past_time(since, now, "--since"),
@@ -470,6 +483,7 @@ def _entry_fields(entry: Entry) -> dict[str, str]:
     "--type", type=MemoryType(), help="Its kind: fact, decision, convention, …, or a word such as preference."
 )
 @click.option("--tag", "tags", multiple=True, help="A tag; may be repeated.")
+@click.option("--about", multiple=True, metavar="NAME", help=ABOUT_HELP)
 @click.option("--confidence", type=float, help="Its confidence, from 0 to 1.")
 @click.option("--importance", type=float, help="How much it matters, from 0 to 1.")
 @click.option("--source", type=click.Choice(SOURCES), help="Where it comes from.")

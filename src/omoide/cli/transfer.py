@@ -7,7 +7,7 @@ then only changes are synchronized.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -254,11 +254,13 @@ def import_command(ctx: CommandContext, file: Path, format: str | None, thread: 
     if thread is not None and kind != CHAT:
         raise Invalid("--thread", "is given, and the file is no chat", "leave it out, or pass --format chat")
     with ctx.open_store(create=True, load_embedder=True) as store, progress_bar() as report:
-        result = _import(ctx, store, file, kind, thread, report)
+        result, passed_over = _import(ctx, store, file, kind, thread, report)
     answer: dict[str, Any] = {"path": str(file), "memories": result.memories, "new": result.new}
     if kind == CHAT:
         answer["left_out"] = result.left_out
-    ctx.print_result(answer, lambda: _print_import_report(file, result))
+    if passed_over:
+        answer["passed_over"] = passed_over
+    ctx.print_result(answer, lambda: _print_import_report(file, result, passed_over))
 
 
 def _file_format(file: Path, format: str | None, known: dict[str, str]) -> str:
@@ -290,15 +292,15 @@ def _import(
     kind: str,
     thread: str | None,
     progress: ProgressCallback | None,
-) -> ImportReport:
+) -> tuple[ImportReport, tuple[str, ...]]:
+    """Import a file; also return what of an RDF file could not be kept."""
     from omoide.service import ImportReport, import_chat, import_jsonl
 
     if kind == JSONL:
-        return run_async(
-            import_jsonl, store, file, ctx.read_scope, agent_id=ctx.scope.agent_id, progress=progress
-        )
+        agent = ctx.scope.agent_id
+        return run_async(import_jsonl, store, file, ctx.read_scope, agent_id=agent, progress=progress), ()
     if kind == CHAT:
-        return run_async(import_chat, store, file, ctx.scope, thread=thread, progress=progress)
+        return run_async(import_chat, store, file, ctx.scope, thread=thread, progress=progress), ()
     count = 0
 
     def report(done: int, total: int | None) -> None:
@@ -309,15 +311,17 @@ def _import(
 
     with open_graph(store) as graph:
         new = graph.load(file, ctx.read_scope, agent_id=ctx.scope.agent_id, format=kind, progress=report)
-    return ImportReport(count, new)
+    return ImportReport(count, int(new)), new.passed_over
 
 
-def _print_import_report(file: Path, report: ImportReport) -> None:
+def _print_import_report(file: Path, report: ImportReport, passed_over: Sequence[str]) -> None:
     click.echo(
         f"{sanitize(str(file))}  {format_count(report.memories, 'memory', 'memories')}, {report.new:,} new"
     )
     if report.left_out:
         click.echo(f"{format_count(report.left_out, 'message', 'messages')} without text left out", err=True)
+    for notice in passed_over:
+        click.echo(f"passed over: {sanitize(notice)}", err=True)
 
 
 _VARIABLE = re.compile(r"[?$]?([^\W\d]\w*)")

@@ -26,7 +26,7 @@ from omoide.service.agents import AgentInfo, AgentMatch
 from omoide.sessions.context import SessionContext
 from omoide.stores.records import Change, EraseReceipt, Owner, Page, Version
 from omoide.turns.preview import Preflight
-from omoide.verbs import FilterFields, MemoryFields
+from omoide.verbs import FilterFields, MemoryFields, with_about
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -99,7 +99,7 @@ def remember(
         "remember",
         scope,
         _decode_as(schemas.RememberResponse),
-        body={"content": content, **options},
+        body={"content": content, **with_about(options)},
         expected_rev=expected_rev,
         idempotency_key=idempotency_key,
     )
@@ -125,7 +125,7 @@ def recall(
     **options: Unpack[FilterFields],
 ) -> ServiceRequest[schemas.RecallResponse]:
     """Return the memories that match a query best; `options` are fields of `Filter`."""
-    fields = {**({} if filter is None else _filter_fields(filter)), **_with_plain_times(options)}
+    fields = {**({} if filter is None else _filter_fields(filter)), **_with_plain_times(with_about(options))}
     body = {
         "query": query,
         "limit": limit,

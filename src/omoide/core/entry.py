@@ -10,15 +10,15 @@ field set are equal to the scope's. A field that is None is left open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
 from omoide import clock, ids
 from omoide.core.codec import MapField, TextsField
-from omoide.core.frozen import EMPTY_MAP, value_type
+from omoide.core.frozen import EMPTY_MAP, check_text, value_type
 from omoide.core.value import (
     Count,
     EndMoment,
@@ -28,14 +28,16 @@ from omoide.core.value import (
     Name,
     Record,
     Value,
+    build_value,
     check_choice,
     check_count,
     check_instance,
+    check_texts,
     check_tuple,
     check_unit,
     set_field,
 )
-from omoide.errors import Invalid, InvalidRecord, NotFound
+from omoide.errors import Invalid, InvalidRecord, NotFound, WrongType
 
 ROOT_TYPE = "memory_item"
 
@@ -214,6 +216,57 @@ class Evidence(Value, frozen=True, kw_only=True):
         check_choice(self.kind, "kind", EVIDENCE_KINDS)
 
 
+def check_evidence(given: object, field: str = "evidence") -> tuple[Evidence, ...]:
+    """Return evidence as a tuple; a text is the name of a document, and a mapping has the fields."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        remedy = f"pass [{given!r}]" if isinstance(given, str) else None
+        raise WrongType(field, "a list of Evidence or texts", given, remedy)
+    return tuple(_to_evidence(item, f"{field}[{at}]") for at, item in enumerate(given))
+
+
+def _to_evidence(given: object, field: str) -> Any:
+    if isinstance(given, Evidence):
+        return given
+    if isinstance(given, str):
+        return Evidence(kind="document", ref=check_text(given, field))
+    if isinstance(given, Mapping):
+        return build_value(Evidence, given, field)
+    raise WrongType(field, "a Evidence, its fields or a text", given)
+
+
+ABOUT_KINDS = ("file", "module", "artifact")
+"""Kinds of things that a memory may be about; each is a tag such as `file:lib/web.ex`."""
+_ABOUT_MARKS = tuple(f"{kind}:" for kind in ABOUT_KINDS)
+
+
+About: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
+"""What memories are about, as callers name it."""
+
+
+def about_tags(about: object, field: str = "about") -> tuple[str, ...]:
+    """Return the tags for what a memory is about: `lib/web.ex` is a file, `module:Shop.Web` a module.
+
+    Args:
+        about: One text, a list of them, or names by kind: `{"module": "Shop.Web"}`.
+        field: Name of the argument for errors.
+    """
+    if isinstance(about, Mapping):
+        pairs = [(str(kind), names) for kind, names in about.items()]
+        for kind, _ in pairs:
+            check_choice(kind, field, ABOUT_KINDS)
+        texts = [f"{kind}:{name}" for kind, names in pairs for name in _names(names, field)]
+    else:
+        texts = [one if one.startswith(_ABOUT_MARKS) else f"file:{one}" for one in _names(about, field)]
+    for text in texts:
+        if not text.partition(":")[2].strip():
+            raise Invalid(field, f"is {text!r}, which names nothing", "name a file, a module or an artifact")
+    return tuple(dict.fromkeys(texts))
+
+
+def _names(given: object, field: str) -> tuple[str, ...]:
+    return check_texts([given] if isinstance(given, str) else given, field)
+
+
 MAX_KEY_LENGTH = 200
 
 
@@ -238,7 +291,7 @@ class EntryOptions(TypedDict, total=False):
     tags: Sequence[str]
     rationale: str | None
     metadata: Mapping[str, Any]
-    evidence: Sequence[Evidence | Mapping[str, Any]]
+    evidence: Sequence[Evidence | Mapping[str, Any] | str]
     occurred_at: clock.Time | None
     expires_at: clock.Time | None
 
@@ -314,7 +367,7 @@ class Entry(Record, frozen=True, kw_only=True):
         if self.tags:
             set_field(self, "tags", tuple(dict.fromkeys(self.tags)))  # each once, in the given order
         if self.evidence != ():
-            set_field(self, "evidence", check_tuple(self.evidence, "evidence", Evidence))
+            set_field(self, "evidence", check_evidence(self.evidence))
 
     @classmethod
     def new(  # type: ignore[override]  # the fields of an entry, not those of any record
@@ -351,6 +404,11 @@ class Entry(Record, frozen=True, kw_only=True):
             session_id=self.session_id,
             project_id=self.project_id,
         )
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """What it is about: the tags that name a file, a module or an artifact, such as `file:lib/web.ex`."""
+        return tuple(tag for tag in self.tags if tag.startswith(_ABOUT_MARKS)) if self.tags else ()
 
     @property
     def fills_slot(self) -> bool:

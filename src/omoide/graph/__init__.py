@@ -6,7 +6,8 @@ and imports, exports and validates RDF.
 `view` is the public interface and `sync` keeps the graph up to date with its store. `backend` is the protocol
 that `oxigraph` (embedded) and `endpoint` (SPARQL server) implement. `sparql` checks queries and binds values;
 `sandbox` and `worker` run a query in its own process. `serializer`, `parser` and `files` convert memories to
-and from RDF; `vocabulary`, `ontology` and `shacl` define IRIs, classes and shapes.
+and from RDF, and `resources` describes the sessions, agents and projects that they refer to; `vocabulary`,
+`ontology` and `shacl` define IRIs, classes and shapes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from omoide.graph.serializer import to_nquads
     from omoide.graph.shacl import ValidationProblem, ValidationReport
     from omoide.graph.terms import IRI, BlankNode, RDFTerm
-    from omoide.graph.view import GraphView, open
+    from omoide.graph.view import GraphView, LoadResult, open
     from omoide.graph.vocabulary import (
         CLASSES,
         MEMORY,
@@ -45,6 +46,7 @@ __all__ = [
     "BlankNode",
     "GraphView",
     "ImportDefaults",
+    "LoadResult",
     "MemoryBatch",
     "ProgressCallback",
     "RDFTerm",
@@ -70,7 +72,7 @@ __getattr__, __dir__ = attach(
         "serializer": ("to_nquads",),
         "shacl": ("ValidationProblem", "ValidationReport"),
         "terms": ("IRI", "BlankNode", "RDFTerm"),
-        "view": ("GraphView", "open"),
+        "view": ("GraphView", "LoadResult", "open"),
         "vocabulary": (
             "CLASSES", "MEMORY", "PREFIXES", "TYPES", "graph_iri", "id_of", "memory_iri", "most_specific",
         ),

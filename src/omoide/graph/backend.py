@@ -17,9 +17,17 @@ from omoide.errors import Invalid, InvalidQuery, InvalidRDF
 from omoide.graph.results import Answer
 from omoide.graph.sparql import BoundQuery, SparqlToken, bind, check_query
 from omoide.graph.terms import check_iri, quote_string
-from omoide.graph.vocabulary import EVIDENCE, JIDO, META_GRAPH, OMOIDE, percent_encode
+from omoide.graph.vocabulary import (
+    ABOUT_PREFIXES,
+    EVIDENCE,
+    JIDO,
+    JUSTIFICATION,
+    META_GRAPH,
+    OMOIDE,
+    percent_encode,
+)
 
-OWNED_PREFIXES = (EVIDENCE,)
+OWNED_PREFIXES = (EVIDENCE, JUSTIFICATION, *ABOUT_PREFIXES.values())
 """IRI prefixes of nodes that are deleted with the last memory that references them."""
 
 GraphSubject = tuple[str, str]

@@ -30,8 +30,9 @@ import msgspec
 from omoide.core.entry import Entry
 from omoide.graph import vocabulary
 from omoide.graph.parser import NO_DEFAULTS, ImportDefaults, MemoryBatch, parse_by_namespace
+from omoide.graph.resources import Describe, ImportSurvey, with_descriptions
 from omoide.graph.sandbox import parse_in_process
-from omoide.graph.serializer import entries_to_nquads
+from omoide.graph.serializer import AS_EVIDENCE, triples_by_graph, triples_to_nquads
 from omoide.graph.vocabulary import JIDO, PREFIXES, TYPE, TYPES
 from omoide.stores import records
 from omoide.stores.factory import atomic_file, map_file_errors
@@ -85,6 +86,8 @@ MAX_IN_MEMORY_BYTES = 16 << 20
 """Size of statements up to which they are kept in memory; more are loaded into a triple store on disk."""
 
 _EVIDENCE = f"<{vocabulary.EVIDENCE}"
+_NODE_PROPERTIES = frozenset({f"{JIDO}derivedFrom", f"{JIDO}justifiedBy", AS_EVIDENCE})
+"""Properties of memories whose objects are read with them."""
 
 
 def export(
@@ -94,6 +97,7 @@ def export(
     *,
     progress: ProgressCallback | None = None,
     total: int | None = None,
+    describe: Describe | None = None,
 ) -> int:
     """Write memories to a file and return their number.
 
@@ -103,13 +107,14 @@ def export(
         format: name of the format; by default the extension of the path decides.
         progress: called after each page.
         total: number of memories, for `progress`.
+        describe: returns the descriptions of sessions, agents and the like.
 
     Raises:
         Invalid: the format is unknown or cannot hold several namespaces.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     kind = resolve_format(path, format)
-    counted = _CountedPages(pages, kind, progress, total)
+    counted = _CountedPages(pages, kind, progress, total, describe)
     with map_file_errors(str(path or "file"), "written"):
         if path is None:
             with SpooledTemporaryFile(max_size=MAX_IN_MEMORY_BYTES) as whole:
@@ -130,6 +135,7 @@ def read_pages(
     progress: ProgressCallback | None = None,
     page_size: int = PAGE_SIZE,
     max_in_memory: int = MAX_IN_MEMORY_BYTES,
+    survey: ImportSurvey | None = None,
 ) -> Iterator[MemoryBatch]:
     """Return the memories of a file, page by page, after all of it was validated.
 
@@ -140,6 +146,7 @@ def read_pages(
         progress: called after each page.
         page_size: memories per page.
         max_in_memory: size in bytes up to which the statements of the file, as N-Quads, are kept in memory.
+        survey: collects the other resources, and what was passed over.
 
     Raises:
         InvalidRDF: the file cannot be parsed, or describes an invalid memory.
@@ -154,7 +161,7 @@ def read_pages(
                 size = statements.seek(0, os.SEEK_END)
                 statements.seek(0)
                 read = _read_in_memory if size <= max_in_memory else _read_via_disk
-                for page in read(statements, defaults, page_size):
+                for page in read(statements, defaults, page_size, survey):
                     total += len(page.entries)
                     _spool_page(page, cast("IO[bytes]", spool))
     except BaseException:
@@ -172,7 +179,9 @@ class _CountedPages:
         kind: FileFormat,
         progress: ProgressCallback | None,
         total: int | None,
+        describe: Describe | None,
     ) -> None:
+        self.describe = describe
         self.pages = pages
         self.format = kind
         self.progress = progress
@@ -195,7 +204,11 @@ class _CountedPages:
                     f"{self.format.name} cannot tell the memories of several namespaces apart",
                     "use trig, jsonld or nquads, or export one namespace at a time",
                 )
-            yield entries_to_nquads(page.entries, page.links, page.access)
+            triples = triples_by_graph(page.entries, page.links, page.access)
+            if self.describe is not None and namespaces:
+                described = self.describe(next(iter(namespaces)), triples)
+                triples, _ = with_descriptions(triples, described)
+            yield triples_to_nquads(triples)
             self.written += len(page.entries)
             if self.progress is not None:
                 self.progress(self.written, self.total)
@@ -229,9 +242,12 @@ def _open_source(source: Any, path: Path | None) -> Iterator[IO[bytes]]:
         raise WrongType("source", "a path, bytes or a file opened for reading bytes", source)
 
 
-def _read_in_memory(statements: IO[bytes], defaults: ImportDefaults, page_size: int) -> Iterator[MemoryBatch]:
+def _read_in_memory(
+    statements: IO[bytes], defaults: ImportDefaults, page_size: int, survey: ImportSurvey | None
+) -> Iterator[MemoryBatch]:
     """Yield pages of N-Quads."""
-    for batch in parse_by_namespace(parse(statements.read(), RdfFormat.N_QUADS), defaults).values():
+    quads = parse(statements.read(), RdfFormat.N_QUADS)
+    for batch in parse_by_namespace(quads, defaults, survey=survey).values():
         links_by_source: dict[str, list[Link]] = {}
         for link in batch.links:
             links_by_source.setdefault(link.source, []).append(link)
@@ -244,14 +260,20 @@ def _read_in_memory(statements: IO[bytes], defaults: ImportDefaults, page_size: 
             )
 
 
-def _read_via_disk(statements: IO[bytes], defaults: ImportDefaults, page_size: int) -> Iterator[MemoryBatch]:
+def _read_via_disk(
+    statements: IO[bytes], defaults: ImportDefaults, page_size: int, survey: ImportSurvey | None
+) -> Iterator[MemoryBatch]:
     """Yield pages of N-Quads through a triple store on disk, which collects those that lie apart."""
     with TemporaryDirectory(prefix="omoide-") as folder:
-        yield from _read_from_store(Store(folder), statements, defaults, page_size)
+        yield from _read_from_store(Store(folder), statements, defaults, page_size, survey)
 
 
 def _read_from_store(
-    store: Store, statements: IO[bytes], defaults: ImportDefaults, page_size: int
+    store: Store,
+    statements: IO[bytes],
+    defaults: ImportDefaults,
+    page_size: int,
+    survey: ImportSurvey | None = None,
 ) -> Iterator[MemoryBatch]:
     store.bulk_load(statements, RdfFormat.N_QUADS)
 
@@ -261,7 +283,32 @@ def _read_from_store(
     subjects = _memory_subjects(store)
     while chunk := list(islice(subjects, page_size)):
         quads = (quad for subject in chunk for quad in _quads_about(store, subject))
-        yield from parse_by_namespace(quads, defaults, is_memory).values()
+        own = None if survey is None else _MemorySurvey(survey)
+        yield from parse_by_namespace(quads, defaults, is_memory, own).values()
+    if survey is not None:
+        for subject in _other_subjects(store):
+            others = store.quads_for_pattern(subject, None, None)
+            parse_by_namespace(others, defaults, survey=survey)
+
+
+class _MemorySurvey(ImportSurvey):
+    """Passes on what was passed over of memories; other nodes come later, each once and whole."""
+
+    def __init__(self, survey: ImportSurvey) -> None:
+        super().__init__()
+        self.pass_over = survey.pass_over  # type: ignore[method-assign]
+
+    def add(self, namespace: str, subject: Any, node: Any) -> None:
+        pass
+
+
+def _other_subjects(store: Store) -> Iterator[Any]:
+    """Yield each subject that is no memory once."""
+    last = None
+    for quad in store.quads_for_pattern(None, None, None):  # ordered by subject
+        if quad.subject != last and _memory_class(store, quad.subject) is None:
+            yield quad.subject
+        last = quad.subject
 
 
 def _memory_subjects(store: Store) -> Iterator[Any]:
@@ -293,7 +340,7 @@ def _quads_about(store: Store, subject: Any) -> Iterator[Quad]:
     """Yield the quads about a memory, and about its evidence unless that is a memory itself."""
     for quad in store.quads_for_pattern(subject, None, None):
         yield quad
-        if quad.predicate.value != f"{JIDO}derivedFrom" or isinstance(quad.object, (Literal, Triple)):
+        if quad.predicate.value not in _NODE_PROPERTIES or isinstance(quad.object, (Literal, Triple)):
             continue
         if str(quad.object).startswith(_EVIDENCE) or _memory_class(store, quad.object) is None:
             yield from store.quads_for_pattern(quad.object, None, None, quad.graph_name)

@@ -1,7 +1,8 @@
 """Parse RDF triples to entries.
 
-What Omoide wrote comes back exactly. Foreign triples are read as far as they use the ontology: anything else
-is ignored, and missing values get defaults.
+What Omoide wrote comes back exactly. Of foreign memories everything is read that the ontology defines; other
+properties are kept in the metadata if `ImportDefaults.keep_unknown` says so, and come out again. Missing
+values get defaults, and what was passed over is reported.
 """
 
 from __future__ import annotations
@@ -32,17 +33,27 @@ from omoide.core.entry import (
     Evidence,
     MessageRef,
 )
-from omoide.core.frozen import EMPTY_MAP
+from omoide.core.frozen import EMPTY_MAP, freeze_map
 from omoide.graph import vocabulary
+from omoide.graph.resources import ImportSurvey
+from omoide.graph.serializer import AS_EVIDENCE, STATED_BY
 from omoide.graph.vocabulary import (
+    ABOUT_PREFIXES,
     DELETED_MARKER,
+    DETAILS,
+    FOREIGN_KEY,
     JIDO,
     LEVEL_VALUES,
     OMOIDE,
     RELATION_NAMES,
     SOURCE_NAMES,
     TYPE,
+    TYPES,
     UNKNOWN_CONFIDENCE,
+    XSD,
+    Facet,
+    is_foreign_term,
+    is_own_property,
     most_specific,
 )
 from omoide.stores.records import Access, Link
@@ -144,6 +155,21 @@ def _short(text: str | None) -> str:
 _DERIVED_FROM = f"{JIDO}derivedFrom"
 
 
+_APPLIES_TO_MODULE = f"{JIDO}appliesToModule"
+_RELATION_PROPERTIES = vocabulary.RELATION_PROPERTIES
+
+
+def _facet_word(facet: Facet, term: Any) -> str | None:
+    """Return the text in the metadata for an object of a property; None if it would come out differently."""
+    if isinstance(term, BlankNode) or facet.names_node() is isinstance(term, Literal):
+        return None
+    if isinstance(term, Literal):
+        datatype = f"{XSD}dateTime" if facet.is_time else f"{XSD}string"
+        if term.language is not None or term.datatype.value != datatype:
+            return None
+    return facet.word(term.value)
+
+
 class MemoryBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Entries, the links that start at them, and their access counts."""
 
@@ -161,6 +187,8 @@ class ImportDefaults(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     created_at: int | None = None
+    keep_unknown: bool = False
+    """Keep properties that no field holds in the metadata; without it those of foreign memories are lost."""
 
 
 NO_DEFAULTS = ImportDefaults()
@@ -170,6 +198,7 @@ def from_quads(
     quads: Iterable[Quad | Triple],
     defaults: ImportDefaults = NO_DEFAULTS,
     is_memory: Callable[[str], bool] | None = None,
+    survey: ImportSurvey | None = None,
 ) -> MemoryBatch:
     """Return the memories that quads of one namespace describe.
 
@@ -177,11 +206,12 @@ def from_quads(
         quads: quads, or triples of the default graph.
         defaults: values for what foreign triples do not state.
         is_memory: tells whether an IRI that is described elsewhere is a memory.
+        survey: collects the other resources, and what was passed over.
 
     Raises:
         InvalidRDF: a memory is described incompletely or inconsistently.
     """
-    batches = parse_by_namespace(quads, defaults, is_memory).values()
+    batches = parse_by_namespace(quads, defaults, is_memory, survey).values()
     return MemoryBatch(
         entries=tuple(entry for batch in batches for entry in batch.entries),
         links=tuple(link for batch in batches for link in batch.links),
@@ -193,6 +223,7 @@ def parse_by_namespace(
     quads: Iterable[Quad | Triple],
     defaults: ImportDefaults = NO_DEFAULTS,
     is_memory: Callable[[str], bool] | None = None,
+    survey: ImportSurvey | None = None,
 ) -> dict[str, MemoryBatch]:
     """Return the memories that quads describe, by namespace; an id may occur in several namespaces."""
     entries: dict[str, dict[str, Entry]] = {}
@@ -201,6 +232,8 @@ def parse_by_namespace(
     for graph, nodes in group_by_graph(quads).items():
         for subject, node in nodes.items():
             if not is_memory_node(subject, node):
+                if survey is not None:
+                    survey.add(_namespace_of(graph, defaults), subject, node)
                 continue
             reader = _MemoryReader(graph, subject, node, nodes, defaults, is_memory)
             entry = reader.entry()
@@ -210,6 +243,8 @@ def parse_by_namespace(
                     raise reader.error("", "is described twice, and differently", "keep one description")
                 continue
             links.setdefault(entry.namespace, []).extend(reader.links(entry))
+            if survey is not None:
+                survey.pass_over(*reader.passed_over)
             counts = reader.access()
             if counts is not None:
                 access.setdefault(entry.namespace, {})[entry.id] = counts
@@ -219,6 +254,11 @@ def parse_by_namespace(
         )
         for name, by_id in entries.items()
     }
+
+
+def _namespace_of(graph: str | None, defaults: ImportDefaults) -> str:
+    owner = None if graph is None else vocabulary.owner_of(graph)
+    return defaults.namespace if owner is None else owner.namespace
 
 
 def is_memory_node(subject: Any, node: NodeProperties) -> bool:
@@ -248,19 +288,22 @@ class _MemoryReader(NodeReader):
         self.defaults = defaults
         self.is_memory = is_memory
         self.link_times = self._parse_link_times()
+        self.is_own = f"{JIDO}revision" in node
+        """True for a memory that Omoide wrote, whose metadata are complete."""
+        self.passed_over: list[str] = []
 
     def entry(self) -> Entry:
         """Return the entry."""
         fields = {**self._owner(), **self._optional_fields()}
-        evidence = self._evidence()
+        evidence, memory_type = self._evidence(), self._type()
         try:
             return Entry(
                 id=self._id(),
-                type=self._type(),
+                type=memory_type,
                 content=self.required_text("summary"),
                 confidence=self._confidence(),
                 source=self._source(),
-                metadata=self._metadata(),
+                metadata=self._metadata(memory_type),
                 tags=self._tags(),
                 message=self._message(),
                 evidence=evidence,
@@ -276,15 +319,13 @@ class _MemoryReader(NodeReader):
     def links(self, entry: Entry) -> list[Link]:
         """Return the links that start at the entry."""
         links = []
-        for name, objects in self.node.items():
+        for name, objects in [*self.node.items(), *self._said_as_evidence()]:
             relation = RELATION_NAMES.get(name)
             if relation is None and name.startswith(vocabulary.RELATION):
                 relation = unquote(name.removeprefix(vocabulary.RELATION))
             if relation is None:
                 continue
-            for term in objects:
-                if not self._is_memory(term):
-                    continue
+            for term in filter(self._is_memory, map(self._justifying_memory, objects)):
                 target = vocabulary.id_of(term.value, vocabulary.MEMORY)
                 at = self.link_times.get((relation, target))
                 if at is None and relation == "derived_from":
@@ -312,6 +353,15 @@ class _MemoryReader(NodeReader):
             )
         except Invalid as error:
             raise self.error(relation, error.problem, error.remedy) from error
+
+    def _said_as_evidence(self) -> list[tuple[str, list[Any]]]:
+        """Return the properties of the nodes that stand for the memory where evidence is wanted."""
+        nodes = (self.nodes.get(term, {}) for term in self.node.get(AS_EVIDENCE, ()))
+        return [item for node in nodes for item in node.items()]
+
+    def _justifying_memory(self, term: Any) -> Any:
+        """Return the memory that states a justification, or the term itself."""
+        return next(iter(self.nodes.get(term, {}).get(STATED_BY, ())), term)
 
     def _is_memory(self, term: Any) -> bool:
         if not isinstance(term, NamedNode) or term.value.startswith(vocabulary.EVIDENCE):
@@ -376,11 +426,17 @@ class _MemoryReader(NodeReader):
         if exact is not None:
             return float(exact)
         level = self.single("hasConfidence")
+        if level is not None and level.value not in LEVEL_VALUES:
+            self._pass_over("hasConfidence", level, f"read as {UNKNOWN_CONFIDENCE}")
         return UNKNOWN_CONFIDENCE if level is None else LEVEL_VALUES.get(level.value, UNKNOWN_CONFIDENCE)
 
     def _source(self) -> str | None:
         source = self.single("hasSourceType")
-        return None if source is None else SOURCE_NAMES.get(source.value, "agent")
+        if source is None or self.text("sourceAssumed", OMOIDE) in ("true", "1"):
+            return None
+        if source.value not in SOURCE_NAMES:
+            self._pass_over("hasSourceType", source, "read as jido:AgentSource")
+        return SOURCE_NAMES.get(source.value, "agent")
 
     def _created_at(self) -> int:
         timestamp = self.timestamp_ms("hasTimestamp")
@@ -394,14 +450,68 @@ class _MemoryReader(NodeReader):
             raise self.error("supersededBy", "names no memory", "point to the IRI of one")
         return DELETED if term.value == DELETED_MARKER else vocabulary.id_of(term.value, vocabulary.MEMORY)
 
-    def _metadata(self) -> Any:
-        metadata = self.json("metadata", dict[str, Any])
-        return EMPTY_MAP if metadata is None else codec.dec_hook(type(EMPTY_MAP), metadata)
+    def _metadata(self, memory_type: str | None) -> Any:
+        """Return the metadata: as JSON, and from the properties that its keys determine."""
+        stated = self.json("metadata", dict[str, Any])
+        metadata = EMPTY_MAP if stated is None else codec.dec_hook(type(EMPTY_MAP), stated)
+        found: dict[str, Any] = {}
+        left: dict[str, list[Any]] = dict(self.node)
+        for facet in DETAILS[memory_type or ROOT_TYPE]:
+            name = JIDO + facet.property
+            terms = left.pop(name, [])
+            words = {term: _facet_word(facet, term) for term in terms}
+            known = [word for word in words.values() if word is not None]
+            if rest := [term for term, word in words.items() if word is None]:
+                left[name] = rest
+            # What Omoide wrote follows from the metadata, unless somebody edited it.
+            values = {facet.values({facet.key: word})[0] for word in known}
+            if known and not (self.is_own and values == {*facet.values(metadata)}):
+                found[facet.key] = known[0] if len(known) == 1 else sorted(known)
+        foreign = self._foreign_statements(left)
+        if foreign and (self.is_own or self.defaults.keep_unknown):
+            found[FOREIGN_KEY] = foreign
+        elif foreign:
+            for name, objects in foreign.items():
+                self._pass_over(name, objects[0], "no field holds it")
+        return freeze_map({**metadata, **found}) if found else metadata
+
+    def _foreign_statements(self, properties: Mapping[str, list[Any]]) -> dict[str, list[str]]:
+        """Return the statements that no field holds, as N-Triples; blank nodes have no name to keep."""
+        foreign: dict[str, list[str]] = {}
+        for name, objects in properties.items():
+            if is_own_property(name) or name.startswith(vocabulary.RELATION):
+                continue
+            for term in objects:
+                if name == TYPE and getattr(term, "value", None) in (*TYPES, f"{JIDO}Entity"):
+                    continue
+                if name == _APPLIES_TO_MODULE and self._module_tag(term) is not None:
+                    continue
+                if name in _RELATION_PROPERTIES and self._is_memory(self._justifying_memory(term)):
+                    continue
+                if isinstance(term, BlankNode) or not is_foreign_term(name, str(term)):
+                    self._pass_over(name, term, "a node without a name cannot be kept")
+                else:
+                    foreign.setdefault(name, []).append(str(term))
+        return {name: sorted(terms) for name, terms in foreign.items()}
+
+    def _pass_over(self, name: str, term: Any, reason: str) -> None:
+        short = name.removeprefix(JIDO)
+        self.passed_over.append(f"{self.subject} {short} {_short(str(term))}: {reason}")
+
+    def _module_tag(self, term: Any) -> str | None:
+        """Return the tag for the module that a convention applies to, if its IRI follows from its name."""
+        prefix = ABOUT_PREFIXES["module"]
+        if not isinstance(term, NamedNode) or not term.value.startswith(prefix):
+            return None
+        tag = f"module:{vocabulary.id_of(term.value, prefix)}"
+        return tag if vocabulary.about_iri(tag) == term.value else None
 
     def _tags(self) -> tuple[str, ...]:
-        tags = sorted(term.value for term in self.node.get(f"{JIDO}tag", ()))
+        tags = {term.value for term in self.node.get(f"{JIDO}tag", ())}
+        modules = map(self._module_tag, self.node.get(_APPLIES_TO_MODULE, ()))
         order = {tag: at for at, tag in enumerate(self.json("tagOrder", list[str]) or ())}
-        return tuple(sorted(tags, key=lambda tag: order.get(tag, len(order))))
+        known = sorted({*tags, *(tag for tag in modules if tag is not None)})
+        return tuple(sorted(known, key=lambda tag: order.get(tag, len(order))))
 
     def _message(self) -> MessageRef | None:
         thread, seq = self.text("messageThread"), self.number("messageSeq")

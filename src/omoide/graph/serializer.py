@@ -2,8 +2,9 @@
 
 Triples are written as text, N-Triples for the named graph of each owner, because that is several times faster
 than building terms. All fields of an entry are written, so that parsing returns the same entry. All
-triples have the memory as subject except those of its evidence: an evidence node may serve several memories
-of a graph, and is deleted with the last `derivedFrom` that points to it.
+triples have the memory as subject except those of nodes that it points to: its evidence, what it is about,
+and the ends of relations that the ontology wants to be no memories. Such a node may serve several memories of
+a graph, and is deleted with the last triple that points to it.
 """
 
 from __future__ import annotations
@@ -11,33 +12,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from omoide.core import codec
 from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Evidence, MessageRef
 from omoide.graph.vocabulary import (
+    ABOUT_CLASSES,
     CLASSES,
     DELETED_MARKER,
+    DETAILS,
     EVIDENCE,
-    FACETS,
+    FOREIGN_KEY,
     JIDO,
     LEVELS,
     MEMORY,
     OMOIDE,
+    RDFS,
     SOURCE_INDIVIDUALS,
     TYPE,
     XSD,
+    Facet,
+    about_iri,
     agent_iri,
-    assignees,
     evidence_id,
+    foreign_properties,
     graph_iri,
+    justification_iri,
     memory_iri,
     percent_encode,
     project_iri,
     property_of,
+    relation_iri,
     session_iri,
 )
+from omoide.longterm import relations
 from omoide.stores.records import Access, Link
 
 LINE_END = " .\n"
@@ -50,8 +60,14 @@ _TYPES[None] = _TYPES[ROOT_TYPE]
 _SOURCES = {name: f"<{JIDO}hasSourceType> <{iri}>" for name, iri in SOURCE_INDIVIDUALS.items()}
 _HIGH, _MEDIUM, _LOW = (f"<{JIDO}hasConfidence> <{JIDO}{name}>" for name, _, _ in LEVELS)
 _EVIDENCE = f"{_IS_A}<{JIDO}Evidence>"
-_TYPES_WITH_FACETS = frozenset({*FACETS, ROOT_TYPE, "task"})
-"""Types with properties of their own."""
+_DEFAULT_SOURCE = (f"{_SOURCES['agent']}", f'<{OMOIDE}sourceAssumed> "true"^^<{XSD}boolean>')
+"""Every memory has a source; the agent's is assumed where none is given."""
+_STATED_TYPES = frozenset(
+    {ROOT_TYPE, *(name for name, facets in DETAILS.items() if any(facet.default for facet in facets))}
+)
+"""Types with properties of their own where the metadata is empty."""
+AS_EVIDENCE = f"{OMOIDE}asEvidence"
+STATED_BY = f"{OMOIDE}statedBy"
 _SUBJECT_PLACEHOLDER = "\0"
 """Stands for the subject in triples that memories share; no text can contain it."""
 _MIN_HIGH, _MIN_MEDIUM = LEVELS[0][1], LEVELS[1][1]
@@ -112,13 +128,15 @@ def _entry_triples(entry: Entry, links: Sequence[Link], access: Access | None) -
     subject = f"<{MEMORY}{percent_encode(entry.id)}> "
     next_line = LINE_END + subject
     properties = _optional_fields(entry)
-    if entry.type in _TYPES_WITH_FACETS:
+    if entry.metadata or entry.type in _STATED_TYPES:
         properties += _type_facets(entry)
+    nodes = _evidence_nodes(entry.evidence, properties) if entry.evidence else ""
     if links:
-        properties += _links(links)
+        nodes += _links(entry, links, properties)
     if access is not None:
         properties += _access_counts(access)
-    nodes = _evidence_nodes(entry.evidence, properties) if entry.evidence else ""
+    if about := entry.about:
+        nodes += _about_nodes(entry, about, properties)
     tail = next_line + next_line.join(properties) if properties else ""
     head = common.replace(_SUBJECT_PLACEHOLDER, subject)
     return (
@@ -135,7 +153,7 @@ def _optional_fields(entry: Entry) -> list[str]:
     if entry.key is not None:
         properties.append(f"<{OMOIDE}key> {string_literal(entry.key)}")
     if entry.metadata:
-        properties.append(f"<{JIDO}metadata> {string_literal(_json(codec.dump(entry.metadata)).decode())}")
+        properties += _metadata(entry.metadata)
     if entry.rationale is not None:
         properties.append(f"<{JIDO}rationale> {string_literal(entry.rationale)}")
     if entry.superseded_reason is not None:
@@ -155,6 +173,14 @@ def _optional_fields(entry: Entry) -> list[str]:
     if entry.message is not None:
         properties += _message_ref(entry.message)
     return properties
+
+
+def _metadata(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the metadata as JSON; what it holds for others are statements of their own."""
+    foreign = foreign_properties(metadata)
+    data = metadata if foreign is None else {k: v for k, v in metadata.items() if k != FOREIGN_KEY}
+    own = [f"<{JIDO}metadata> {string_literal(_json(codec.dump(data)).decode())}"] if data else []
+    return own + (foreign or [])
 
 
 def _supersession(entry: Entry) -> list[str]:
@@ -210,24 +236,26 @@ def _common_triples(
         properties.append(f"<{JIDO}appliesToProject> <{project_iri(project_id)}>")
     if user_id is not None:
         properties.append(f"<{OMOIDE}ofUser> {string_literal(user_id)}")
-    if source is not None:
-        properties.append(_SOURCES[source])
+    properties += _DEFAULT_SOURCE if source is None else (_SOURCES[source],)
     return "".join(_SUBJECT_PLACEHOLDER + line + LINE_END for line in properties)
 
 
 def _type_facets(entry: Entry) -> list[str]:
-    properties = []
-    for facet in FACETS.get(entry.type or ROOT_TYPE, ()):
-        value = facet.value(entry.metadata)
-        if value is not None:
-            object_term = string_literal(value) if facet.choices is None else f"<{value}>"
-            properties.append(f"<{JIDO}{facet.property}> {object_term}")
+    properties = [
+        f"<{JIDO}{facet.property}> {_facet_term(facet, value)}"
+        for facet in DETAILS[entry.type or ROOT_TYPE]
+        for value in facet.values(entry.metadata)
+    ]
     # An entry without a type has the same class; this literal distinguishes them.
     if entry.type == ROOT_TYPE:
         properties.append(f'<{JIDO}memoryType> "{ROOT_TYPE}"')
-    if entry.type == "task":
-        properties += [f"<{JIDO}assignedTo> <{agent_iri(agent)}>" for agent in assignees(entry.metadata)]
     return properties
+
+
+def _facet_term(facet: Facet, value: str) -> str:
+    if facet.names_node():
+        return f"<{value}>"
+    return f'"{value}"^^<{XSD}dateTime>' if facet.is_time else string_literal(value)
 
 
 def _tags(tags: tuple[str, ...]) -> list[str]:
@@ -250,11 +278,47 @@ def _message_ref(message: MessageRef) -> list[str]:
     return properties
 
 
-def _links(links: Sequence[Link]) -> list[str]:
-    properties = [f"<{property_of(link.relation)}> <{memory_iri(link.target)}>" for link in links]
+def _links(entry: Entry, links: Sequence[Link], properties: list[str]) -> str:
+    """Append the relations of a memory to `properties`; return the triples of the nodes that they need."""
+    nodes: list[str] = []
+    for link in links:
+        target = memory_iri(link.target)
+        if link.relation in _SAID_BY_EVIDENCE:
+            # What confirms or contradicts is Evidence, and a memory is none: a node stands for it.
+            node = f"{EVIDENCE}of_{evidence_id(entry.id)}"
+            properties.append(f"<{AS_EVIDENCE}> <{node}>")
+            nodes.append(f"<{node}> {_EVIDENCE}{LINE_END}<{node}> <{JIDO}refersTo> <{memory_iri(entry.id)}>")
+            nodes.append(f"<{node}> <{property_of(link.relation)}> <{target}>")
+        elif link.relation == "justified_by" and (entry.type is None or relations.is_a(entry, "decision")):
+            node = justification_iri(link.target)
+            properties.append(f"<{JIDO}justifiedBy> <{node}>")
+            nodes.append(f"<{node}> {_IS_A}<{JIDO}Justification>{LINE_END}<{node}> <{STATED_BY}> <{target}>")
+        else:
+            # The properties of these two lead to nodes that are no memories; a link leads to a memory.
+            own = link.relation in ("derived_from", "justified_by")
+            name = relation_iri(link.relation) if own else property_of(link.relation)
+            properties.append(f"<{name}> <{target}>")
     # A triple has no timestamp, so those of all links are one literal.
     times = [[link.relation, link.target, link.created_at] for link in links]
-    return [*properties, f"<{JIDO}linkTimes> {string_literal(_json(times).decode())}"]
+    properties.append(f"<{JIDO}linkTimes> {string_literal(_json(times).decode())}")
+    return "".join(f"{node}{LINE_END}" for node in dict.fromkeys(nodes))
+
+
+_SAID_BY_EVIDENCE = frozenset({"confirms", "contradicts"})
+
+
+def _about_nodes(entry: Entry, about: Sequence[str], properties: list[str]) -> str:
+    """Return the triples of what a memory is about; references to it are appended to `properties`."""
+    nodes = []
+    for tag in about:
+        kind, _, name = tag.partition(":")
+        node, label = about_iri(tag), f"{JIDO}filePath" if kind == "file" else f"{RDFS}label"
+        properties.append(f"<{OMOIDE}about> <{node}>")
+        if kind == "module" and relations.is_a(entry, "convention"):
+            properties.append(f"<{JIDO}appliesToModule> <{node}>")
+        nodes.append(f"<{node}> {_IS_A}<{JIDO}{ABOUT_CLASSES[kind]}>{LINE_END}")
+        nodes.append(f"<{node}> <{label}> {string_literal(name)}{LINE_END}")
+    return "".join(nodes)
 
 
 def _access_counts(access: Access) -> list[str]:

@@ -35,6 +35,13 @@ from omoide.errors import Busy, NotFound
 from omoide.forks import ForkSafeLock
 from omoide.graph import ontology
 from omoide.graph.backend import GraphBackend, GraphSubject, SyncState
+from omoide.graph.resources import (
+    Description,
+    Resource,
+    ResourceReader,
+    save_resources,
+    with_descriptions,
+)
 from omoide.graph.serializer import datetime_literal, integer_literal, triples_by_graph, triples_to_nquads
 from omoide.graph.vocabulary import (
     ONTOLOGY_GRAPH,
@@ -49,6 +56,7 @@ from omoide.graph.vocabulary import (
 from omoide.stores.async_store import AsyncStore
 from omoide.stores.protocols import (
     Store,
+    SupportsDocuments,
     SupportsFeed,
     SupportsGet,
     SupportsImport,
@@ -83,6 +91,12 @@ class ChangeSource(Protocol):
 
     def has(self, id: str, scope: Scope) -> bool:
         """Return True if the scope has an entry of this id."""
+
+    def describe(self, namespace: str, triples: Mapping[str, str]) -> Mapping[str, Description]:
+        """Return the descriptions of what triples refer to, by IRI."""
+
+    def keep(self, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
+        """Keep descriptions of imported resources; a session belongs to the owner of its memories."""
 
 
 def source_for(store: Any) -> ChangeSource:
@@ -150,6 +164,12 @@ class _LocalSource(_LeasedSource):
     def changes(self, namespace: str, after: int, limit: int, used_since: int | None) -> Feed:
         return self._store.change_feed(namespace, after=after, limit=limit, used_since=used_since)
 
+    def describe(self, namespace: str, triples: Mapping[str, str]) -> Mapping[str, Description]:
+        return ResourceReader(self._store, namespace).describe(triples)
+
+    def keep(self, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
+        save_resources(self._store, resources, owners)
+
     def import_entries(
         self, entries: Sequence[Entry], links: Sequence[Link], access: Mapping[str, Access]
     ) -> int:
@@ -163,12 +183,32 @@ class _LocalSource(_LeasedSource):
         return True
 
 
+class _AwaitedDocuments:
+    """The documents of a store that has to be awaited, as seen from a worker thread."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._store, name)
+        return lambda *args, **kwargs: _run_in_loop(lambda: method(*args, **kwargs))
+
+
 class _AsyncSource(_LeasedSource):
     """A store that has to be awaited."""
 
     def __init__(self, store: Any) -> None:
         super().__init__()
         self._store = store
+
+    def describe(self, namespace: str, triples: Mapping[str, str]) -> Mapping[str, Description]:
+        if not isinstance(self._store, SupportsDocuments):
+            return {}
+        return ResourceReader(_AwaitedDocuments(self._store), namespace).describe(triples)
+
+    def keep(self, resources: Iterable[Resource], owners: Mapping[str | None, Scope]) -> None:
+        if isinstance(self._store, SupportsDocuments):
+            save_resources(_AwaitedDocuments(self._store), resources, owners)
 
     def _supports_leases(self) -> bool:
         return isinstance(self._store, SupportsLeases)
@@ -353,9 +393,10 @@ class GraphProjection:
                     tracked = self._reset_namespace(namespace)
                     state, consistent = tracked.state, tracked.is_consistent
                     continue
-                triples = _changed_triples(tracked, feed)
+                triples, described = self._describe(namespace, _changed_triples(tracked, feed))
                 # A new entry has no triples to delete, unless an interrupted update may have written some.
                 outdated = [entry for entry in feed.entries if not consistent or entry.id not in feed.new_ids]
+                subjects = [*described, *_subjects(tracked, outdated)]
                 uses = _new_uses(tracked, feed)
                 writer.wait()
                 if feed.seq == state.seq and not uses:
@@ -366,9 +407,9 @@ class GraphProjection:
                 only_writes = not feed.erased_ids and not uses
                 if feed.more and only_writes and state.seq - tracked.state.seq < MAX_BATCH:
                     # The state is not saved with every batch: an interrupted build repeats a few of them.
-                    writer.start(partial(self._replace_subjects, _subjects(tracked, outdated), triples))
+                    writer.start(partial(self._replace_subjects, subjects, triples))
                 else:
-                    self._apply_feed(namespace, tracked, feed, triples, outdated, state, consistent)
+                    self._apply_feed(namespace, tracked, feed, triples, subjects, state, consistent)
                 tracked.record_uses(feed.access, state.last_use_ms)
                 applied += len(feed.entries)
                 if not feed.more:
@@ -395,9 +436,10 @@ class GraphProjection:
                 if _is_other_store(tracked.state, feed):
                     continue
                 state = _state_after(tracked, tracked.state, feed)
-                triples = _changed_triples(tracked, feed)
+                triples, described = self._describe(namespace, _changed_triples(tracked, feed))
                 # Another program may have been interrupted, so the graph counts as inconsistent.
-                self._apply_feed(namespace, tracked, feed, triples, feed.entries, state, consistent=False)
+                subjects = [*described, *_subjects(tracked, feed.entries)]
+                self._apply_feed(namespace, tracked, feed, triples, subjects, state, consistent=False)
                 tracked.record_uses(feed.access, state.last_use_ms)
                 applied += len(feed.entries)
             if not feed.more:
@@ -445,7 +487,7 @@ class GraphProjection:
         tracked: NamespaceState,
         feed: Feed,
         triples: Mapping[str, str],
-        outdated: Sequence[Entry],
+        subjects: Sequence[GraphSubject],
         state: SyncState,
         consistent: bool,
     ) -> None:
@@ -456,7 +498,7 @@ class GraphProjection:
             tracked: state of the namespace.
             feed: changes to apply.
             triples: new triples by graph.
-            outdated: entries that the graph may describe already.
+            subjects: what the graph may describe already.
             state: sync state after the changes.
             consistent: False if an interrupted update may have left something behind.
         """
@@ -465,7 +507,7 @@ class GraphProjection:
         if feed.erased_ids:
             erased = self.backend.find_subjects([*map(memory_iri, feed.erased_ids)], prefixes)
         if triples or erased:
-            self._replace_subjects([*erased, *_subjects(tracked, outdated)], triples)
+            self._replace_subjects([*erased, *subjects], triples)
         touched = {graph for graph, _ in erased}
         if feed.erased_ids and not consistent:  # an interrupted attempt may have erased them already
             touched = {*tracked.owners}
@@ -473,6 +515,13 @@ class GraphProjection:
         self._record_uses(_new_uses(tracked, feed), prefixes)
         # The state comes last, so that an interrupted batch is applied again.
         self._save_state(namespace, tracked, state)
+
+    def _describe(
+        self, namespace: str, triples: Mapping[str, str]
+    ) -> tuple[dict[str, str], list[GraphSubject]]:
+        """Add what is known of sessions, agents and other resources; also return these as subjects."""
+        described = self._source.describe(namespace, triples) if triples else {}
+        return with_descriptions(triples, described)
 
     def _save_state(self, namespace: str, tracked: NamespaceState, state: SyncState) -> None:
         if state != tracked.state:

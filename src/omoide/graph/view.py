@@ -23,6 +23,7 @@ from omoide.graph import files
 from omoide.graph.backend import GraphBackend, prepare_query
 from omoide.graph.files import ProgressCallback
 from omoide.graph.parser import ImportDefaults, MemoryBatch
+from omoide.graph.resources import ImportSurvey
 from omoide.graph.results import Answer
 from omoide.graph.shacl import ValidationReport, validate
 from omoide.graph.sync import ChangeSource, GraphProjection, source_for
@@ -61,6 +62,21 @@ class GraphQuery(NamedTuple):
     def graphs(self) -> list[str]:
         """All graphs that the query may read."""
         return [*dict.fromkeys([*self.default_graphs, *self.named_graphs])]
+
+
+class LoadResult(int):
+    """The number of new memories of an import, with what else was in the file."""
+
+    resources: int
+    """Sessions, agents, projects and the like whose descriptions were kept."""
+    passed_over: tuple[str, ...]
+    """What could not be kept, in sentences."""
+
+    def __new__(cls, new: int, *, resources: int = 0, passed_over: Sequence[str] = ()) -> Self:
+        """Return the number with the report."""
+        result = super().__new__(cls, new)
+        result.resources, result.passed_over = resources, tuple(passed_over)
+        return result
 
 
 class GraphCore:
@@ -136,11 +152,14 @@ class GraphCore:
         ids, seq = self._ids_in_scope(scope)
         if isinstance(target, (str, PathLike)):
             pages = _ScopePages(self._source, scope, ids, expected_seq=seq)
+            describe = self._source.describe
             with suppress(_ChangedMeanwhile):
-                return files.export(pages, target, format, progress=progress, total=len(ids))
+                return files.export(
+                    pages, target, format, progress=progress, total=len(ids), describe=describe
+                )
         # The store changed meanwhile, or the target cannot be rewritten: read everything in one page.
         snapshot = _ScopePages(self._source, scope, None, page_size=NO_LIMIT)
-        return files.export(snapshot, target, format, progress=progress)
+        return files.export(snapshot, target, format, progress=progress, describe=self._source.describe)
 
     def load(
         self,
@@ -149,7 +168,7 @@ class GraphCore:
         agent_id: str | None,
         format: str | None,
         progress: ProgressCallback | None,
-    ) -> int:
+    ) -> LoadResult:
         """Import the memories of a file, all or none, and return the number of new ones."""
         check_instance(scope, "scope", kind=Scope)
         defaults = ImportDefaults(
@@ -158,8 +177,11 @@ class GraphCore:
             project_id=scope.project_id,
             user_id=scope.user_id,
             namespace=scope.namespace,
+            keep_unknown=True,
         )
-        batch = _join_pages(files.read_pages(source, format, defaults=defaults, progress=progress))
+        survey = ImportSurvey()
+        pages = files.read_pages(source, format, defaults=defaults, progress=progress, survey=survey)
+        batch = _join_pages(pages)
         for entry in batch.entries:
             if entry.superseded_by == entry.id:
                 raise InvalidRDF(f"memory {entry.id!r}", "is superseded by itself", "correct supersededBy")
@@ -168,7 +190,11 @@ class GraphCore:
         ids = {entry.id for entry in batch.entries}
         # A link to a memory that is neither in the file nor in the scope would lead nowhere, and is left out.
         links = [link for link in batch.links if link.target in ids or self._source.has(link.target, scope)]
-        return self._source.import_entries(batch.entries, links, batch.access)
+        new = self._source.import_entries(batch.entries, links, batch.access)
+        resources = [one for one in survey.resources() if one.namespace == scope.namespace]
+        self._source.keep(resources, {entry.session_id: entry.scope for entry in batch.entries})
+        left_out = [f"{one!r} is outside the scope" for one in {*batch.links} - {*links}]
+        return LoadResult(new, resources=len(resources), passed_over=(*survey.notices(), *left_out))
 
     def validate(self, scope: Scope, *, strict: bool) -> ValidationReport:
         """Validate the memories of a scope against the shapes of the ontology."""
@@ -410,11 +436,13 @@ class GraphView:
         agent_id: str | None = None,
         format: str | None = None,
         progress: ProgressCallback | None = None,
-    ) -> int:
+    ) -> LoadResult:
         """Import the memories of a file into the store, all or none, and return the number of new ones.
 
         The scope is the owner where the file names none, and must contain all of them. `agent_id` is the
-        agent where neither names one.
+        agent where neither names one. Properties of a memory that no field holds are kept in its metadata,
+        under `rdf`; what the file says of sessions, agents, projects and the like is kept beside them.
+        `passed_over` of the result lists what could not be kept.
         """
         return await _run_in_thread(self.core.load, source, scope, agent_id, format, progress)
 

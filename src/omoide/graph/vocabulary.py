@@ -37,6 +37,8 @@ SESSION = f"{JIDO}session_"
 AGENT = f"{JIDO}agent_"
 PROJECT = f"{JIDO}project_"
 EVIDENCE = f"{JIDO}evidence_"
+JUSTIFICATION = f"{JIDO}justification_"
+DOMAIN = f"{JIDO}domain_"
 RELATION = "urn:omoide:relation:"
 UNION_GRAPH = "urn:omoide:wide:"  # "wide" is part of the data format
 OWNER_GRAPH = "urn:omoide:graph:"
@@ -83,6 +85,11 @@ def evidence_iri(ref: str, quote: str | None = None) -> str:
 def evidence_id(ref: str, quote: str | None = None) -> str:
     """Return the part of the IRI of evidence after the prefix."""
     return _digest(ref) if quote is None else f"{_digest(ref)}_{_digest(quote)}"
+
+
+def justification_iri(id: str) -> str:
+    """Return the IRI of the justification that a memory states."""
+    return JUSTIFICATION + evidence_id(id)
 
 
 def _digest(text: str) -> str:
@@ -240,27 +247,90 @@ class Facet(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     property: str
     choices: Mapping[str, str] | None = None
-    """Individual by normalized word; without choices the text itself is the value."""
+    """Individual by normalized word; an IRI stands for itself."""
     default: str | None = None
+    prefix: str | None = None
+    """Prefix of the IRIs of what it names, such as agents; their ids are the values."""
+    is_time: bool = False
+    """True if the values are an `xsd:dateTime`."""
+
+    def names_node(self) -> bool:
+        """True if the values are IRIs, and no literals."""
+        return self.choices is not None or self.prefix is not None
 
     def value(self, metadata: Mapping[str, Any]) -> str | None:
-        """Return the IRI of the individual, or the text, that the metadata has; else the default."""
-        value = metadata.get(self.key)
-        if not isinstance(value, str):
-            return self.default
-        return value if self.choices is None else self.choices.get(_normalize_word(value), self.default)
+        """Return the first of the values, or None."""
+        return next(iter(self.values(metadata)), None)
+
+    def values(self, metadata: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the IRIs, or the texts, that the metadata has: one, or a list of them; else the default."""
+        given = metadata.get(self.key)
+        items = given if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else (given,)
+        found = (self._value(item) for item in items if isinstance(item, str) and item)
+        values = tuple(dict.fromkeys(value for value in found if value is not None))
+        return values or (() if self.default is None else (self.default,))
+
+    def _value(self, item: str) -> str | None:
+        if self.choices is not None:
+            return self.choices.get(normalize_word(item)) or (item if is_iri(item) else None)
+        if self.prefix is not None:
+            return self.prefix + percent_encode(item)
+        return item if not self.is_time or _is_datetime(item) else None
+
+    def word(self, value: str) -> str | None:
+        """Return the text in the metadata for an IRI or a text; None if there is none."""
+        if self.choices is not None:
+            word = value if value not in self.choices.values() else _WORDS[value]
+        elif self.prefix is not None:
+            word = id_of(value, self.prefix)
+        else:
+            word = value
+        return word if word and self._value(word) == value else None
 
 
-def _normalize_word(text: str) -> str:
+_is_datetime = re.compile(r"-?\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII).fullmatch
+_is_iri = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*").fullmatch
+
+
+def is_iri(text: str) -> bool:
+    """Return True if a text is an absolute IRI, which can be written between angle brackets."""
+    return _is_iri(text) is not None
+
+
+_is_term = re.compile(
+    r"<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*>"
+    r"|\"(?:[^\"\\\n\r]|\\[tbnrf\"'\\]|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8})*\""
+    r"(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*(?:--(?:ltr|rtl))?|\^\^<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*>)?"
+).fullmatch
+
+
+def normalize_word(text: str) -> str:
+    """Return the letters and digits of a word in lower case."""
     return "".join(filter(str.isalnum, text)).lower()
+
+
+_WORDS: dict[str, str] = {}
+"""The word for each individual: `in_progress` for `InProgress`, `global` for `GlobalScope`."""
 
 
 def _choices(*names: str, suffix: str = "") -> Mapping[str, str]:
     """Return individuals by their name and by their name without the suffix."""
-    words = {_normalize_word(name): JIDO + name for name in names}
-    return words | {_normalize_word(name.removesuffix(suffix)): JIDO + name for name in names}
+    words = {normalize_word(name): JIDO + name for name in names}
+    for name in names:
+        _WORDS[JIDO + name] = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix(suffix)).lower()
+    return words | {normalize_word(name.removesuffix(suffix)): JIDO + name for name in names}
 
 
+SESSION_STATUSES = _choices("Active", "Paused", "Closed", "Abandoned")
+SESSION_PHASES = _choices(
+    "PlanningPhase", "ImplementationPhase", "DebuggingPhase", "ReviewPhase", suffix="Phase"
+)
+AGENT_ROLES = _choices(
+    "Planner", "Architect", "Implementer", "Reviewer", "Debugger", "MemoryWriter", "MemoryReader"
+)
+CAPABILITIES = _choices(
+    "CanPlan", "CanWriteCode", "CanReviewCode", "CanDebug", "CanWriteMemory", "CanQueryMemory"
+)
 TASK_STATUSES = ("Planned", "InProgress", "Blocked", "Completed", "Abandoned")
 OPEN_STATUSES = frozenset(JIDO + name for name in TASK_STATUSES[:3])
 
@@ -296,11 +366,110 @@ _FACETS: Mapping[str, tuple[Facet, ...]] = {
 }
 
 FACETS = MappingProxyType({name: facets for root, facets in _FACETS.items() for name in with_subtypes(root)})
-"""Facets by memory type."""
+"""Facets that say the state of a memory, by memory type."""
+
+_ASSIGNEES = Facet(key=ASSIGNED_TO, property="assignedTo", prefix=AGENT)
+
+_DETAILS: Mapping[str, tuple[Facet, ...]] = {
+    ROOT_TYPE: (Facet(key="detailed_explanation", property="detailedExplanation"),),
+    "convention": (
+        Facet(key="convention_name", property="conventionName"),
+        Facet(key="convention_description", property="conventionDescription"),
+        Facet(key="violation_consequence", property="violationConsequence"),
+        Facet(key="applies_to_domain", property="appliesToDomain", prefix=DOMAIN),
+    ),
+    "agent_rule": (Facet(key="governs_agent", property="governsAgent", prefix=AGENT),),
+    "error": (Facet(key="error_code", property="errorCode"),),
+    "task": (
+        _ASSIGNEES,
+        Facet(key="created_by", property="createdBy", prefix=AGENT),
+        Facet(key="task_created_at", property="taskCreatedAt", is_time=True),
+        Facet(key="task_started_at", property="taskStartedAt", is_time=True),
+        Facet(key="task_completed_at", property="taskCompletedAt", is_time=True),
+    ),
+}
+
+DETAILS = MappingProxyType(
+    {
+        name: FACETS.get(name, ())
+        + tuple(facet for root, facets in _DETAILS.items() if name in with_subtypes(root) for facet in facets)
+        for name in (ROOT_TYPE, *MEMORY_TYPES)
+    }
+)
+"""All facets by memory type."""
 
 
 def assignees(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the agents that the metadata of a task names: one, or a list of them."""
-    value = metadata.get(ASSIGNED_TO)
-    agents = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-    return tuple(agent for agent in agents if isinstance(agent, str) and agent)
+    return tuple(id_of(iri, AGENT) for iri in _ASSIGNEES.values(metadata))
+
+
+FOREIGN_KEY = "rdf"
+"""Key of the metadata with the properties of a memory that have no other place: N-Triples terms by IRI."""
+
+_OWN_PROPERTIES = frozenset(
+    JIDO + name
+    for name in (
+        *("summary", "rationale", "hasConfidence", "confidence", "hasSourceType", "hasTimestamp", "revision"),
+        *("inNamespace", "assertedBy", "assertedIn", "appliesToProject", "derivedFrom", "supersededBy"),
+        *("metadata", "supersessionReason", "occurredAt", "expiresAt", "importance", "supersededAt", "stale"),
+        *("tag", "tagOrder", "messageThread", "messageSeq", "messageRole", "messageSpeaker", "linkTimes"),
+        *("accessCount", "lastAccessed", "evidenceOrder", "memoryType"),
+    )
+)
+
+
+def is_own_property(iri: str) -> bool:
+    """Return True if a property holds a field of an entry."""
+    return iri in _OWN_PROPERTIES or iri.startswith(OMOIDE)
+
+
+def foreign_properties(metadata: Mapping[str, Any]) -> list[str] | None:
+    """Return property and object of each statement that the metadata holds for others.
+
+    None if it holds none, or something else under this key, which is then data like any other.
+    """
+    foreign = metadata.get(FOREIGN_KEY)
+    if not isinstance(foreign, Mapping) or not foreign:
+        return None
+    statements = []
+    for name, terms in foreign.items():
+        if not isinstance(name, str) or not is_iri(name) or is_own_property(name):
+            return None
+        if not isinstance(terms, Sequence) or isinstance(terms, (str, bytes)) or not terms:
+            return None
+        if not all(isinstance(term, str) and is_foreign_term(name, term) for term in terms):
+            return None
+        if [*terms] != sorted({*terms}):  # as they are read: a repeated or moved one would be lost
+            return None
+        statements += [f"<{name}> {term}" for term in terms]
+    return statements
+
+
+def is_statement(text: object) -> bool:
+    """Return True if a text is a property and an object, as in a line of N-Triples."""
+    name, _, term = text.partition(" ") if isinstance(text, str) else ("", "", "")
+    return name[:1] == "<" and name[-1:] == ">" and is_iri(name[1:-1]) and _is_term(term) is not None
+
+
+def is_foreign_term(name: str, term: str) -> bool:
+    """Return True if a term, as N-Triples, can be the object of a property that is kept for others."""
+    if _is_term(term) is None:
+        return False
+    if name == TYPE:
+        return term[1:-1] not in TYPES and not term.startswith('"')
+    return not (name in RELATION_PROPERTIES and term.startswith(f"<{MEMORY}"))
+
+
+RELATION_PROPERTIES = frozenset(JIDO + name for name in RELATIONS.values())
+
+
+ABOUT_CLASSES = MappingProxyType({"file": "SourceFile", "module": "Module", "artifact": "Entity"})
+"""Class of what a memory is about, by its kind."""
+ABOUT_PREFIXES = MappingProxyType({kind: f"{JIDO}{kind}_" for kind in ABOUT_CLASSES})
+
+
+def about_iri(tag: str) -> str:
+    """Return the IRI of what a memory is about, named by a tag such as `file:lib/web.ex`."""
+    kind, _, name = tag.partition(":")
+    return ABOUT_PREFIXES[kind] + percent_encode(name)

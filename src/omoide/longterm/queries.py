@@ -14,7 +14,16 @@ import msgspec
 
 from omoide import clock
 from omoide.core import entry as memory_types
-from omoide.core.entry import DELETED, ROOT_TYPE, Entry, Filter, Scope, check_positive
+from omoide.core.entry import (
+    DELETED,
+    ROOT_TYPE,
+    About,
+    Entry,
+    Filter,
+    Scope,
+    about_tags,
+    check_positive,
+)
 from omoide.core.value import check_instance
 from omoide.errors import NotFound
 from omoide.stores.protocols import SupportsAccess, SupportsFeed, SupportsGet, SupportsLinks, SupportsQuery
@@ -124,11 +133,13 @@ async def query_by_type(
     min_confidence: float = 0.0,
     include_superseded: bool = False,
     include_stale: bool = False,
+    about: About = None,
 ) -> list[Entry]:
     """Return the memories of a type, newest first.
 
     Args:
         subtypes: Include memories of subtypes, such as an `architectural_decision` for `decision`.
+        about: A file, a module or an artifact that they are about: `lib/web.ex`, `module:Shop.Web`.
     """
     type = memory_types.check_memory_type(type)
     filter = Filter(
@@ -136,6 +147,7 @@ async def query_by_type(
         min_confidence=min_confidence,
         include_superseded=include_superseded,
         include_stale=include_stale,
+        tags=() if about is None else about_tags(about),
     )
     return await _query_newest(store, scope, filter, limit, None if subtypes else type)
 
@@ -148,10 +160,14 @@ async def query_all(
     min_confidence: float = 0.0,
     include_superseded: bool = False,
     include_stale: bool = False,
+    about: About = None,
 ) -> list[Entry]:
-    """Return the memories of all types, newest first."""
+    """Return the memories of all types, newest first; `about` names a file, a module or an artifact."""
     filter = Filter(
-        min_confidence=min_confidence, include_superseded=include_superseded, include_stale=include_stale
+        min_confidence=min_confidence,
+        include_superseded=include_superseded,
+        include_stale=include_stale,
+        tags=() if about is None else about_tags(about),
     )
     return await _query_newest(store, scope, filter, limit, None)
 

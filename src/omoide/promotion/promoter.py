@@ -29,7 +29,15 @@ from omoide.promotion.plan import (
     PromotionRun,
     fingerprint,
 )
-from omoide.stores.protocols import Store, SupportsGet, SupportsLinks, SupportsQuery, SupportsSupersede
+from omoide.stores.adapter import check_store
+from omoide.stores.protocols import (
+    AnyStore,
+    Store,
+    SupportsGet,
+    SupportsLinks,
+    SupportsQuery,
+    SupportsSupersede,
+)
 from omoide.stores.records import Link
 from omoide.verbs import require
 
@@ -46,6 +54,8 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
     signals: tuple[Signal, ...] = ()
     extraction: ExtractionReport | None = None
     """What an extractor read for it, and what that cost."""
+    notices: tuple[str, ...] = ()
+    """What could not be done because of what the store lacks."""
 
     @property
     def dry_run(self) -> bool:
@@ -58,11 +68,12 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
         failed = "".join(
             f"\nfailed    {failure.id}: {failure.kind}: {failure.problem}" for failure in self.run.failed
         )
-        return f"run {self.run.id}: {len(self.run.promoted)} promoted\n{self.plan}{failed}"
+        noticed = "".join(f"\n{notice}" for notice in self.notices)
+        return f"run {self.run.id}: {len(self.run.promoted)} promoted\n{self.plan}{failed}{noticed}"
 
 
 async def promote(
-    store: Store, plan: PromotionPlan, *, strict: bool = False, promoted_ids: Container[str] = ()
+    store: AnyStore, plan: PromotionPlan, *, strict: bool = False, promoted_ids: Container[str] = ()
 ) -> Promotion:
     """Carry out a plan; a failure is reported in the run and does not stop the others.
 
@@ -73,22 +84,39 @@ async def promote(
         promoted_ids: ids of entries that earlier runs made. An existing entry that is not among them was
             written by an interrupted attempt of this run.
     """
+    able: Store = check_store(store)
     promoted: list[PromotedEntry] = []
     failed: list[PromotionFailure] = []
     signals: list[Signal] = []
+    notices: list[str] = []
     run_id = ids.new("prm_")
     for candidate in plan.to_promote:
         try:
-            entry = await _promote_candidate(store, candidate, strict, promoted_ids)
+            entry = await _promote_candidate(able, candidate, strict, promoted_ids)
         except Exception as error:  # the store, or a guard around it, may be user code
             failed.append(PromotionFailure(id=candidate.id, kind=type(error).__name__, problem=str(error)))
             continue
         promoted.append(entry)
+        notices += _supersession_notices(able, candidate)
         signals += _signals_for(candidate, entry, run_id)
     run = PromotionRun(
         id=run_id, at=plan.at, trigger=plan.trigger, promoted=tuple(promoted), failed=tuple(failed)
     )
-    return Promotion(plan=plan, run=run, signals=(*signals, *_run_signals(run, plan)))
+    signals += _run_signals(run, plan)
+    return Promotion(plan=plan, run=run, signals=tuple(signals), notices=tuple(notices))
+
+
+def _supersession_notices(store: Store, candidate: PromotionCandidate) -> list[str]:
+    """Return a notice for a value that changed where the store cannot supersede the former one."""
+    if isinstance(store, SupportsGet) or candidate.is_revision:
+        return []
+    if candidate.before is not None:
+        former = f"the former value of {candidate.before.key!r}, memory {candidate.before.id!r},"
+    elif candidate.relation == "updates" and candidate.target is not None:
+        former = f"memory {candidate.target!r}, which {candidate.id!r} updates,"
+    else:
+        return []
+    return [f"{former} still counts: the store cannot find it by id"]
 
 
 class _Written(NamedTuple):

@@ -21,7 +21,6 @@ from omoide.core.entry import (
     Scope,
     check_positive,
 )
-from omoide.errors import OmoideError
 from omoide.retrieval.text import TokenCounter
 from omoide.shortterm.context import ContextItem
 from omoide.shortterm.memory import BufferMessage, TokenBudget
@@ -215,7 +214,7 @@ async def load_memories(
         found, notices = await _find_memories(store, scope, hint, min_relevance)
         if found and isinstance(store, SupportsAccess):
             await store.record_access([entry.id for entry in found], scope)
-    except OmoideError as error:
+    except Exception as error:  # noqa: BLE001 - a store of others may raise anything
         return [], [f"memories could not be recalled ({type(error).__name__}: {error})"]
     return found, notices
 

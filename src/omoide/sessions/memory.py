@@ -594,11 +594,11 @@ class SessionMemory:
             return SessionBlock()
         return build_block(self.ordered_items(), added, left, budget=budget, count=count, redact=redact)
 
-    def record_use(self, memories: Iterable[Entry], now: int) -> None:
+    def record_use(self, ids: Iterable[str], now: int) -> None:
         """Record the use of memories in the access log; it is saved with the next change."""
         log = self._notes.access_log
-        for entry in memories:
-            log = log.record(("memory", entry.id), "query", now)
+        for id in ids:
+            log = log.record(("memory", id), "query", now)
         # Not recorded as a change: a lost access count is not worth a write.
         self._notes = self._notes.replace(access_log=log)
 
@@ -742,6 +742,8 @@ class SessionMemory:
             self.apply(lambda notes: notes.with_run(run))
         else:
             self._idle_runs, self._last_idle_run_at = self._idle_runs + 1, plan.at
+        for notice in promotion.notices:
+            self.add_notice(notice)
         for failure in () if run is None else run.failed:
             self.add_notice(f"memory {failure.id!r} waits: {failure.problem}")
         before = self._notes
@@ -807,6 +809,10 @@ class Scratchpad:
     def value(self) -> WorkingContext:
         """The working context as a value."""
         return self._memory.notes.context
+
+    def record_use(self, ids: Iterable[str]) -> None:
+        """Record in the access log that memories were used."""
+        self._memory.record_use(ids, clock.now())
 
     def put(
         self,

@@ -32,7 +32,7 @@ from omoide.turns.loop import TurnState
 from omoide.turns.memory import capture_turn, memory_policy, resume_context, scope_of
 from omoide.turns.model import Model
 from omoide.turns.options import TurnOptions
-from omoide.turns.prompt import SessionBlock, SessionView, check_fits
+from omoide.turns.prompt import SessionBlock, SessionView, check_fits, shown_ids
 from omoide.turns.runner import TurnResult, capture_result, emit_finished, execute, restated_by
 from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec
 
@@ -207,7 +207,9 @@ class TurnRunner:
                     result = await self._capture_result(state, await emit_finished(state, result))
                 else:
                     await self._suspend(state, result)
-                notices = await self._update_memory(options, request)
+                # A resumed turn counted its memories before it was suspended.
+                shown = () if turn.remembered else shown_ids(state.prompt)
+                notices = await self._update_memory(options, request, shown)
             return result.replace(notices=(*result.notices, *notices)) if notices else result
 
     def view(self, options: TurnOptions) -> SessionView:
@@ -215,13 +217,16 @@ class TurnRunner:
         self._memory.follow(self._state.thread)
         return _View(self._memory, secret_texts(options.context, options.secrets))
 
-    async def _update_memory(self, options: TurnOptions, request: TurnRequest) -> list[str]:
+    async def _update_memory(
+        self, options: TurnOptions, request: TurnRequest, shown: Sequence[str]
+    ) -> list[str]:
         """Read the turn into short-term memory, promote what is due, and save; return notices."""
         try:
             memory, policy = self._memory, memory_policy(self._spec)
             await memory.refresh()
             memory.follow(self._state.thread)
             memory.check_open()  # the session may have been closed during the turn
+            memory.record_use(shown, clock.now())
             trigger = memory.due_trigger(clock.now())
             if trigger is not None and self._store is not None and policy is not None:
                 scope = scope_of(

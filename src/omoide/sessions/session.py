@@ -31,7 +31,7 @@ from omoide.core.entry import (
 )
 from omoide.core.frozen import EMPTY_MAP, check_str, thaw
 from omoide.core.thread import Thread
-from omoide.core.value import check_choice, check_function, check_instance, check_unit
+from omoide.core.value import check_choice, check_function, check_instance, check_tuple, check_unit
 from omoide.errors import IdTaken, Invalid, MissingStore, NotFound, SessionBusy
 from omoide.promotion.extraction import ExtractionReport, Extractor, extract
 from omoide.promotion.plan import PromotionPolicy, PromotionRun
@@ -150,15 +150,15 @@ class Session:
         """
         if store is None:
             raise MissingStore("store")
-        require(store, SupportsDocuments, "store a session")
+        self._store = store = require(store, SupportsDocuments, "store a session")
         self.spec = check_instance(spec, "spec", kind=AgentSpec)
         self.id = ids.check(id, "session_id")
-        self._store = store
         self._project_id = project_id
         self._user_id = None if user_id is None else ids.check(user_id, "user_id")
         self._metadata = metadata
         self._options: dict[str, Any] = {"store": store, **_session_options(options)}
         turn_options = TurnOptions.from_kwargs(self._options)
+        self._options["store"] = turn_options.store
         policy, memory_namespace = spec.memory, DEFAULT_NAMESPACE
         if policy is not None and (policy.enabled or namespace is None):
             memory_namespace = namespace_of(policy, turn_options.context)
@@ -631,7 +631,9 @@ class Session:
             content=content,
             type=type,
             confidence=confidence,
-            evidence=tuple(evidence) or (() if latest is None else (latest,)),
+            # A text would name a document; what a session proposes comes from its messages and tools.
+            evidence=check_tuple(tuple(evidence), "evidence", Evidence)
+            or (() if latest is None else (latest,)),
         )
         if importance is None:
             weights = self._memory.policy.weights
@@ -708,7 +710,7 @@ class Session:
             floor = DEFAULT_MIN_RELEVANCE if policy is None else policy.min_relevance
             memories, problems = await load_memories(store, scope, query_hint, floor)
             notices += problems
-            self._memory.record_use(memories, clock.now())
+            self._memory.record_use([entry.id for entry in memories], clock.now())
         return build_context(
             short_term.conversation.to_list() if include_conversation else [],
             self._memory.ordered_items(),

@@ -9,7 +9,17 @@ is passed in.
 from __future__ import annotations
 
 from omoide.shortterm.context import ContextItem, WorkingContext, infer_type
-from omoide.shortterm.importance import AccessEvent, AccessLog, AccessStats, Score, Weights, score
+from omoide.shortterm.importance import (
+    DEFAULT_WEIGHTS,
+    AccessEvent,
+    AccessKey,
+    AccessLog,
+    AccessStats,
+    ImportancePart,
+    Score,
+    Weights,
+    score,
+)
 from omoide.shortterm.memory import (
     BufferMessage,
     ConversationBuffer,
@@ -21,12 +31,15 @@ from omoide.shortterm.memory import (
 from omoide.shortterm.summary import sentences, summarize_messages
 
 __all__ = [
+    "DEFAULT_WEIGHTS",
     "AccessEvent",
+    "AccessKey",
     "AccessLog",
     "AccessStats",
     "BufferMessage",
     "ContextItem",
     "ConversationBuffer",
+    "ImportancePart",
     "PendingItem",
     "PendingMemories",
     "Score",

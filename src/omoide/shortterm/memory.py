@@ -26,7 +26,6 @@ from omoide.core.value import (
     Id,
     Millis,
     Record,
-    build_value,
     check_choice,
     check_number,
     check_texts,
@@ -288,8 +287,6 @@ class PendingItem(Record, frozen=True, kw_only=True):
         for name in _REQUIRED:
             if merged.get(name) is None:
                 raise Invalid(name, "is missing", "it is required")
-        if "evidence" in merged:
-            merged["evidence"] = _parse_evidence(merged["evidence"])
         if merged.get("importance") is None:
             merged["importance"] = DEFAULT_IMPORTANCE
         return cls(entry=Entry.new(merged), **own)
@@ -490,18 +487,6 @@ def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
             raise Invalid(name, f"differs from {field}", "pass one of them")
         resolved[field] = value
     return resolved
-
-
-def _parse_evidence(given: object) -> tuple[Any, ...]:
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise WrongType("evidence", "a list of Evidence or of names", given)
-    return tuple(_parse_evidence_item(item, f"evidence[{at}]") for at, item in enumerate(given))
-
-
-def _parse_evidence_item(given: object, field: str) -> object:
-    if isinstance(given, str):
-        return Evidence(kind="document", ref=given)
-    return build_value(Evidence, given, field) if isinstance(given, Mapping) else given
 
 
 def _relabel_error(error: InvalidRecord) -> InvalidRecord:

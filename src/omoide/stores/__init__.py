@@ -1,10 +1,11 @@
 """Store memories: in memory, in a SQLite file, on PostgreSQL or on Redis.
 
-`factory.open_store` opens the store at a URL. `protocols` declares the operations, `records` their values and
-the bytes of entries; `async_store` is the async interface of the synchronous stores. `semantics` has the
-settings, the checks of arguments, what a write means and what makes an entry stale; `recall` answers a query,
-and `redaction` keeps secrets out. `pool` builds candidate pools. `memory` is the reference store; it shares
-`operations` on a `state` with `redis`. `sqlite` and `postgres` share the statements in `sql`.
+`factory.open_store` opens the store at a URL. `protocols` declares the operations, `records` their values
+and the bytes of entries; `async_store` is the async interface of the synchronous stores, and `adapter` that
+of modules, classes and stores of plain functions. `semantics` has the settings, the checks of arguments,
+what a write means and what makes an entry stale; `recall` answers a query, and `redaction` keeps secrets
+out. `pool` builds candidate pools. `memory` is the reference store; it shares `operations` on a `state`
+with `redis`. `sqlite` and `postgres` share the statements in `sql`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from omoide.stores.async_store import AsyncStore
     from omoide.stores.factory import open_store
     from omoide.stores.protocols import (
+        AnyStore,
+        PlainStore,
         Store,
         SupportsAccess,
         SupportsBatchWrite,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         SupportsImport,
         SupportsLeases,
         SupportsLinks,
+        SupportsOwners,
         SupportsQuery,
         SupportsReindex,
         SupportsSupersede,
@@ -45,14 +49,16 @@ if TYPE_CHECKING:
         Owner,
         Page,
         Query,
+        ReindexResult,
         Stats,
         Version,
     )
     from omoide.stores.redaction import Guard, mask_secrets, refuse_secrets
-    from omoide.stores.semantics import StoreSettings, decide_write, entry_predicate
+    from omoide.stores.semantics import StoreSettings, WriteDecision, decide_write, entry_predicate
 
 __all__ = [
     "Access",
+    "AnyStore",
     "AsyncStore",
     "Change",
     "Document",
@@ -64,7 +70,9 @@ __all__ = [
     "Link",
     "Owner",
     "Page",
+    "PlainStore",
     "Query",
+    "ReindexResult",
     "Stats",
     "Store",
     "StoreSettings",
@@ -78,11 +86,13 @@ __all__ = [
     "SupportsImport",
     "SupportsLeases",
     "SupportsLinks",
+    "SupportsOwners",
     "SupportsQuery",
     "SupportsReindex",
     "SupportsSupersede",
     "SupportsWait",
     "Version",
+    "WriteDecision",
     "decide_write",
     "entry_predicate",
     "mask_secrets",
@@ -95,7 +105,12 @@ __getattr__, __dir__ = attach(
     attributes={
         "async_store": ("AsyncStore",),
         "factory": ("open_store",),
-        "protocols": ("Store", *(name for name in __all__ if name.startswith("Supports"))),
+        "protocols": (
+            "AnyStore",
+            "PlainStore",
+            "Store",
+            *(name for name in __all__ if name.startswith("Supports")),
+        ),
         "records": (
             "Access",
             "Change",
@@ -108,10 +123,11 @@ __getattr__, __dir__ = attach(
             "Owner",
             "Page",
             "Query",
+            "ReindexResult",
             "Stats",
             "Version",
         ),
         "redaction": ("Guard", "mask_secrets", "refuse_secrets"),
-        "semantics": ("StoreSettings", "decide_write", "entry_predicate"),
+        "semantics": ("StoreSettings", "WriteDecision", "decide_write", "entry_predicate"),
     },
 )

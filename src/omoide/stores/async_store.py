@@ -48,7 +48,7 @@ def _in_thread(
     """Return the declared method, run by the synchronous store in a worker thread."""
     name = declaration.__name__
 
-    @wraps(declaration)
+    @wraps(declaration, updated=())  # it is no abstract method
     async def call(store: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return await run_in_thread(getattr(store.sync, name), *args, **kwargs)
 

@@ -166,11 +166,14 @@ def _write_entry(
     # The vector, its tokens and whether the caller gave it; the features follow from the content.
     vector_changed = data.given and stored is not None and data[2:6] != stored.index_data[2:6]
     holder = None if given.key is None else state.find_slot(given)
+    by = semantics.successor_id(given)
+    successor = None if by is None else state.find(given.namespace, by)
     outcome, entry = semantics.decide_write(
         request,
         before,
         vector_changed=vector_changed,
         holder=None if holder is None else holder.entry,
+        successor=None if successor is None else successor.entry,
         now=now,
     )
     if outcome == "duplicate_of":

@@ -9,11 +9,14 @@ synchronous stores implement the same operations without `async`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from omoide.core.entry import Entry, RecallRequest, RecallResult, Scope, WriteRequest, WriteResult
 from omoide.core.frozen import EMPTY_MAP
+from omoide.stores.adapter import check_store
 from omoide.stores.records import (
     Access,
     Change,
@@ -34,16 +37,53 @@ from omoide.stores.reindex import ProgressCallback
 
 @runtime_checkable
 class Store(Protocol):
-    """A memory store: writes entries, recalls the best matches, and lists a scope."""
+    """A memory store: writes entries, recalls the best matches, and lists a scope.
 
+    `await Store.write(store, request)` and the like work on every kind of store: an object, a module or a
+    class, or `(module_or_class, options)`, with async or plain functions.
+    """
+
+    @abstractmethod
     async def write(self, request: WriteRequest) -> WriteResult:
         """Write a new entry, or the next revision of the entry with the same id."""
+        result: WriteResult = await check_store(self).write(request)
+        return result
 
+    @abstractmethod
     async def recall(self, request: RecallRequest) -> RecallResult:
         """Return the best matching entries, at most `request.limit`; an empty result is no error."""
+        result: RecallResult = await check_store(self).recall(request)
+        return result
 
-    async def list_entries(self, scope: Scope) -> list[Entry]:
-        """List all entries of a scope, oldest first, including superseded and expired ones."""
+    if TYPE_CHECKING:
+
+        @abstractmethod
+        async def list_entries(self, scope: Scope) -> list[Entry]:
+            """List all entries of a scope, oldest first, including superseded and expired ones."""
+
+    else:  # the scope may be left out of `Store.list_entries(store)`, and not by those who implement it
+
+        @abstractmethod
+        async def list_entries(self, scope: Scope | None = None) -> list[Entry]:
+            """List all entries of a scope, oldest first, including superseded and expired ones."""
+            return await check_store(self).list_entries(Scope() if scope is None else scope)
+
+
+class PlainStore(Protocol):
+    """A memory store whose methods are plain functions."""
+
+    def write(self, request: WriteRequest) -> WriteResult:
+        """Write a new entry, or the next revision of the entry with the same id."""
+
+    def recall(self, request: RecallRequest) -> RecallResult:
+        """Return the best matching entries, at most `request.limit`."""
+
+    def list_entries(self, scope: Scope) -> list[Entry]:
+        """List all entries of a scope, oldest first."""
+
+
+AnyStore: TypeAlias = Store | PlainStore | ModuleType | type | tuple[Any, Mapping[str, Any] | None]
+"""Everything that serves as a store."""
 
 
 @runtime_checkable

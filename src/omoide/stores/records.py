@@ -536,7 +536,7 @@ def index_with_vector(
     if size != dim:
         raise Invalid("vector", f"has {size} numbers, and those of {embedder.name} {dim}", "use that model")
     if not units.any():
-        raise Invalid("vector", "is all zeros", "leave it out")
+        raise Invalid("vector", "is all zeros", "pass that of the content, or write without one")
     return index_entry(guarded, _float32(units[0]))._replace(given=True, model=model_key(embedder))
 
 

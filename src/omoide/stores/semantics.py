@@ -177,6 +177,7 @@ def decide_write(
     *,
     vector_changed: bool = False,
     holder: Entry | None = None,
+    successor: Entry | None = None,
     now: int = 0,
 ) -> WriteDecision:
     """Decide what a write does, given the entry stored under its id and the one that fills its slot.
@@ -185,11 +186,13 @@ def decide_write(
         vector_changed: The write supplies another vector than the stored one, which makes it a new
             revision.
         holder: The entry that fills the slot of the new one; see `replaced_value`.
+        successor: The entry that `superseded_by` of the new one names; see `successor_id`.
         now: The time at which a holder that expired is no value any more.
 
     Raises:
         IdTaken: The id belongs to another scope.
         Conflict: The stored revision is not `expected_rev`.
+        NotFound: A new entry is superseded by one that its agent and user do not have.
     """
     new = request.entry
     if existing is not None and existing.scope != new.scope:
@@ -203,6 +206,10 @@ def decide_write(
     else:
         check_revision(f"entry {new.id!r}", request.expected_rev, 0 if existing is None else existing.rev)
     if existing is None:
+        by, owner = successor_id(new), owner_scope(new)
+        # Exactly the same user: a scope without one would hold the memories of all.
+        if by is not None and (successor is None or owner_scope(successor) != owner):
+            raise entry_not_found(by, owner)
         # Revisions of a slot go on from value to value: a caller that read an older value conflicts.
         rev = 1 if holder is None or not new.fills_slot else holder.rev + 1
         return WriteDecision("stored", replace_unchecked(new, rev=rev, stale=False))
@@ -219,6 +226,11 @@ def decide_write(
     if same == existing and not vector_changed:
         return WriteDecision("unchanged", existing)
     return WriteDecision("stored", replace_unchecked(same, rev=existing.rev + 1))
+
+
+def successor_id(entry: Entry) -> str | None:
+    """Return the id of the entry that supersedes this one; None if there is none."""
+    return None if entry.superseded_by == DELETED else entry.superseded_by
 
 
 def owner_scope(entry: Entry) -> Scope:

@@ -154,6 +154,8 @@ def recall_tool(config: ToolConfig) -> Action:
             answer = await _list_newest(context, filter, limit)
         found = [memory["id"] for memory in answer["memories"]]
         await queries.record_access(context.store, found, context.read_scope)
+        if (record_use := getattr(ctx, "record_use", None)) is not None:  # a runtime has no session here
+            record_use(found)
         return {**answer, "count": len(found)}
 
     return recall

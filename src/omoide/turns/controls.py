@@ -98,6 +98,11 @@ class TurnContext(Context):
             raise Invalid("context", "is of a session, and this turn has none", "run it with Session")
         return self._scratchpad
 
+    def record_use(self, ids: Sequence[str]) -> None:
+        """Record the memories that a tool recalled in the access log of the session, if there is one."""
+        if self._scratchpad is not None:
+            self._scratchpad.record_use(ids)
+
     @property
     def idempotency_key(self) -> str:
         """A key of this tool call that stays the same when it is repeated."""

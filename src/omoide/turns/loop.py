@@ -48,6 +48,7 @@ from omoide.turns.prompt import (
     Usage,
     assemble,
     check_fits,
+    shown_ids,
     truncate,
     visible_requests,
 )
@@ -605,9 +606,9 @@ class Turn:
     async def _report_memory(self, prompt: Prompt) -> None:
         """Emit which memories the prompt contains, and record the access in the store."""
         state, environment = self._state, self._environment
-        if prompt.memory is None or not prompt.memory["entries"] or state.recalled is None:
+        ids = shown_ids(prompt)
+        if not ids or state.recalled is None:
             return
-        ids = [entry["id"] for entry in prompt.memory["entries"]]
         await state.emit("memory_recalled", count=len(ids), ids=ids, weak=state.recalled.weak or None)
         if environment.store is not None and state.is_live:
             with suppress(StoreFailed):  # access statistics are not worth a failed turn

@@ -6,10 +6,11 @@ Stores are passed to each call and never taken from anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from functools import wraps
 from hashlib import sha256
-from typing import Any, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -38,13 +39,18 @@ from omoide.errors import (
     NotFound,
     OmoideError,
     StoreFailed,
+    WrongType,
 )
 from omoide.retrieval.text import states_nothing, terms
-from omoide.stores.protocols import Store, SupportsAccess, SupportsGet
+from omoide.stores.adapter import check_store
+from omoide.stores.protocols import AnyStore, Store, SupportsAccess, SupportsGet
 from omoide.turns.controls import TurnRequest
 from omoide.turns.prompt import capture_request_id, check_non_empty
 from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec, MemoryPolicy
-from omoide.verbs import RememberOptions, build_write_request, require, shown_pins
+from omoide.verbs import RememberOptions, build_write_request, shown_pins
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ALIASES = {"memory_store": "store", "llm": "model"}
 """Other names of parameters, accepted by everything that runs a turn or touches its memory."""
@@ -66,9 +72,10 @@ def resolve_aliases(options: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def _store_of(store: Store | None, memory_store: Store | None) -> Store | None:
+def _store_of(store: AnyStore | None, memory_store: AnyStore | None) -> Store | None:
     stores = {"store": store, "memory_store": memory_store}
-    return resolve_aliases({name: value for name, value in stores.items() if value is not None}).get("store")
+    given = {name: value for name, value in stores.items() if value is not None}
+    return check_store(resolve_aliases(given)["store"]) if given else None
 
 
 def memory_policy(spec: AgentSpec) -> MemoryPolicy | None:
@@ -125,7 +132,11 @@ def recall_scope(scope: Scope, policy: MemoryPolicy) -> Scope:
 
 
 def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
-    """Return the namespace that the policy names, or that it takes from the context."""
+    """Return the namespace that the policy names, or that it takes from the context.
+
+    A tenant whose name is that of the default namespace gets one of its own, `tenant_id:default`, so that it
+    does not meet the memories of agents without tenants.
+    """
     if policy.namespace is None:
         return DEFAULT_NAMESPACE
     if isinstance(policy.namespace, str):
@@ -135,7 +146,9 @@ def namespace_of(policy: MemoryPolicy, context: Mapping[str, Any]) -> str:
     # Never a default here: one tenant must not fall back to the memories of all.
     if name is None or name == "":
         raise MissingNamespace(key)
-    return ids.check(str(name), f"context.{key}")
+    tenant = ids.check(str(name), f"context.{key}")
+    # Names that begin like those get the prefix, too: no two tenants share a namespace.
+    return f"{key}:{tenant}" if tenant == DEFAULT_NAMESPACE or tenant.startswith(f"{key}:") else tenant
 
 
 def resume_context(spec: AgentSpec, request: TurnRequest, context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -145,23 +158,44 @@ def resume_context(spec: AgentSpec, request: TurnRequest, context: Mapping[str, 
     if policy is None or request.namespace is None:
         return merged
     if isinstance(policy.namespace, tuple):
-        merged.setdefault(policy.namespace[1], request.namespace)
+        key = policy.namespace[1]
+        merged.setdefault(key, request.namespace.removeprefix(f"{key}:"))
     if namespace_of(policy, merged) != request.namespace:
         raise Invalid("context", "names another namespace than the turn had", "leave it out, or correct it")
     return merged
 
 
+def _takes_spec(
+    store_verb: str,
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+    """Check the spec before the other arguments, and name the verb that takes a store instead."""
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        @wraps(function)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            # A call that was meant for the verb has other arguments, and would fail because of those.
+            if args and not isinstance(args[0], AgentSpec):
+                remedy = f"pass the spec of the agent; for a store call {store_verb}"
+                raise WrongType("spec", "an AgentSpec", args[0], remedy)
+            return await function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@_takes_spec("omoide.recall(store, query, scope)")
 async def recall(
     spec: AgentSpec,
     input: str,
     *,
-    store: Store | None = None,
+    store: AnyStore | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     extra: int = 0,
-    memory_store: Store | None = None,
+    memory_store: AnyStore | None = None,
 ) -> RecallResult | None:
     """Recall memories for an input; return None if the agent has no memory or no store is given.
 
@@ -180,7 +214,6 @@ async def recall(
     store = _store_of(store, memory_store)
     if policy is None or store is None:
         return None
-    require(store, Store, "recall")
     # A project is a label on an agent's memories, unless the policy makes it their scope.
     project = project_id if policy.scope == "project" else None
     scope = scope_of(
@@ -208,17 +241,18 @@ async def recall(
     return result
 
 
+@_takes_spec("omoide.remember(store, content, scope)")
 async def write(
     spec: AgentSpec,
     content: str,
     *,
-    store: Store | None = None,
+    store: AnyStore | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     user_id: str | None = None,
     context: Mapping[str, Any] = EMPTY_MAP,
     include_session: bool = False,
-    memory_store: Store | None = None,
+    memory_store: AnyStore | None = None,
     **fields: Unpack[RememberOptions],
 ) -> WriteResult:
     """Write a memory for the agent, in the scope that its policy says.
@@ -264,7 +298,7 @@ async def capture_turn(
     content: str,
     *,
     request_id: str,
-    store: Store | None = None,
+    store: AnyStore | None = None,
     session_id: str | None = None,
     project_id: str | None = None,
     user_id: str | None = None,
@@ -273,7 +307,7 @@ async def capture_turn(
     message: MessageRef | None = None,
     evidence: tuple[Evidence, ...] = (),
     restated: Sequence[str] = (),
-    memory_store: Store | None = None,
+    memory_store: AnyStore | None = None,
 ) -> WriteResult | None:
     """Write what was said in a turn, as one memory or as two, if the policy says so.
 
@@ -514,7 +548,6 @@ async def record_use(store: Store, recalled: RecallResult, shown: list[str]) -> 
 async def _write(
     store: Store, request: WriteRequest, operation: observe.Operation, session_id: str | None
 ) -> WriteResult:
-    require(store, Store, "write")
     entry = request.entry
     with observe.span(operation, agent_id=entry.agent_id, conversation_id=session_id) as span:
         with map_store_errors(store):

@@ -15,7 +15,8 @@ from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Invalid, MissingNamespace, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores.protocols import Store
+from omoide.stores.adapter import check_store
+from omoide.stores.protocols import AnyStore, Store
 from omoide.turns.controls import (
     Approval,
     Control,
@@ -109,7 +110,7 @@ class CommonKwargs(TypedDict, total=False):
     """A model, a function, or `provider:model`; default: the spec's model."""
     llm: Model | ModelFunction | str | None
     """Another name of `model`."""
-    memory_store: Store | None
+    memory_store: AnyStore | None
     """The store for memory: for a turn another name of `store`, for a session one beside it."""
     context: Mapping[str, Any]
     """Data about the turn, for the namespace of memory, tools and controls."""
@@ -125,7 +126,7 @@ class CommonKwargs(TypedDict, total=False):
 class TurnKwargs(CommonKwargs, total=False):
     """Keyword arguments of `turn`, `chat`, `stream`, `preflight` and the methods of `Session`."""
 
-    store: Store | None
+    store: AnyStore | None
     """The store for memory; None for a turn without memory."""
     session_id: str | None
     project_id: str | None
@@ -182,8 +183,8 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         check_context(self.secrets, "secrets")
         if self.checkpoint not in (None, *CHECKPOINTS):
             raise Invalid("checkpoint", f"is {self.checkpoint!r}", f"use one of {', '.join(CHECKPOINTS)}")
-        if self.store is not None and not isinstance(self.store, Store):
-            raise WrongType("store", "a store", self.store, "pass a store from open_store(…)")
+        if self.store is not None:
+            self.store = check_store(self.store)
         if self.agent is not None:
             check_instance(self.agent, "agent", kind=Agent)
         for field in ("request_id", "session_id", "project_id", "user_id"):

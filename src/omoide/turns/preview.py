@@ -24,6 +24,7 @@ from omoide.turns.prompt import (
     assemble,
     check_fits,
     render_prompt,
+    shown_ids,
     visible_requests,
 )
 from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec
@@ -125,7 +126,7 @@ async def build_preflight(
 
 
 def _events(prompt: Prompt) -> tuple[Event, ...]:
-    shown = [] if prompt.memory is None else [entry["id"] for entry in prompt.memory["entries"]]
+    shown = shown_ids(prompt)
     recalled = [Event(kind="memory_recalled", data={"count": len(shown), "ids": shown})] if shown else []
     return (*recalled, Event(kind="prompt_assembled", data={"tokens": prompt.tokens["total"], "round": 0}))
 

@@ -479,6 +479,11 @@ class Prompt(Value, frozen=True, kw_only=True):
             set_field(self, field, check_tuple(getattr(self, field), field, kind))
 
 
+def shown_ids(prompt: Prompt | None) -> list[str]:
+    """Return the ids of the memories that a prompt contains."""
+    return [] if prompt is None or prompt.memory is None else [one["id"] for one in prompt.memory["entries"]]
+
+
 class SessionBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What a prompt shows of its session beside the turns, quoted as data."""
 

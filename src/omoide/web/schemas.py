@@ -251,7 +251,7 @@ class RememberBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields
     source: SourceName | None = None
     tags: tuple[NonEmptyText, ...] | None = None
     rationale: str | None = None
-    evidence: tuple[Evidence, ...] | None = None
+    evidence: tuple[Evidence | NonEmptyText, ...] | None = None
     metadata: MapField | None = None
     occurred_at: Timestamp | None = None
     expires_at: Timestamp | None = None

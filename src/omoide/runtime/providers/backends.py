@@ -37,9 +37,11 @@ from omoide.runtime.providers.protocol import (
     check_top_k,
     filter_items,
 )
+from omoide.stores.adapter import as_store, has_methods
 from omoide.stores.async_store import run_in_thread
 from omoide.stores.factory import open_store
 from omoide.stores.protocols import (
+    AnyStore,
     Store,
     SupportsBatchWrite,
     SupportsClose,
@@ -114,21 +116,21 @@ class StoreProvider:
 
     def __init__(
         self,
-        store: Store | str,
+        store: AnyStore | str,
         scope: Scope | None = None,
         *,
         type: str | None = None,
         tags: tuple[str, ...] = (),
         name: str = "store",
     ) -> None:
-        if not isinstance(store, (str, Store)):
+        if not isinstance(store, str) and not has_methods(as_store(store)):
             raise WrongType("store", "a store or its URL", store)
         self.name = check_text(name, "name")
         self.scope = Scope() if scope is None else check_instance(scope, "scope", kind=Scope)
         self.type = None if type is None else memory_types.check_memory_type(type)
         self.tags = check_texts(tags, "tags")
         self._url = store if isinstance(store, str) else None
-        self._store = None if isinstance(store, str) else store
+        self._store: Store | None = None if isinstance(store, str) else as_store(store)
         self._lock = Lock()
 
     async def open(self) -> Store:

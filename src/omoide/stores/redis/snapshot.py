@@ -279,6 +279,7 @@ class RedisSnapshot:
         keys = self.keys(namespace)
         ids = {request.entry.id for request in requests}
         ids.update(request.supersedes for request in requests if request.supersedes is not None)
+        ids.update(by for request in requests if (by := semantics.successor_id(request.entry)) is not None)
         premises = {ref for request in requests for ref in semantics.premises(request.entry)}
         own, every = [*ids], [*ids, *(premises - ids)]
         receipts = [key for request in requests for key in semantics.receipt_keys(request)]

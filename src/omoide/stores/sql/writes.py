@@ -193,6 +193,8 @@ class WriteBatch:
             duplicate = _find_duplicate(self._db, new, self._now)
             if duplicate is not None:
                 return semantics.WriteDecision("duplicate_of", duplicate)
+        by = semantics.successor_id(new)
+        successor = None if by is None else rows.find(self._db, new.namespace, by)
         return semantics.decide_write(
             request,
             None if existing is None else existing[1],
@@ -200,6 +202,7 @@ class WriteBatch:
             and indexed.given
             and self._is_new_vector(existing[0], indexed),
             holder=None if holder is None else holder[1],
+            successor=None if successor is None else successor[1],
             now=self._now,
         )
 

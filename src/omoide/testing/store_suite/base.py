@@ -12,6 +12,7 @@ import pytest
 
 from omoide.core.entry import Entry, RecallRequest, Scope, WriteRequest, WriteResult
 from omoide.stores import protocols
+from omoide.stores.adapter import as_store
 from omoide.stores.protocols import Store, SupportsClose
 from omoide.stores.records import Query
 
@@ -68,7 +69,7 @@ class StoreFixtures:
                 store = await store
             if isinstance(store, SupportsClose):
                 stack.push_async_callback(store.close)
-            yield store
+            yield as_store(store)
 
     def require(self, store: Store, *capabilities: type) -> FullStore:
         """Return the store if it has these capabilities (protocols); skip the test otherwise."""

@@ -9,7 +9,7 @@ import pytest
 from omoide import clock
 from omoide.core.entry import Scope, WriteRequest
 from omoide.errors import Conflict, IdTaken, Invalid, KeyReused, NotFound
-from omoide.stores.protocols import Store, SupportsBatchWrite
+from omoide.stores.protocols import Store, SupportsBatchWrite, SupportsGet
 from omoide.testing import FrozenClock
 from omoide.testing.store_suite.base import (
     ADA,
@@ -217,6 +217,24 @@ class WriteSuite(StoreFixtures):
                 await write_entry(store, id="new", supersedes=id)
         assert await list_ids(store) == []
         assert [entry.superseded_by for entry in await store.list_entries(Scope(agent_id="bob"))] == [None]
+
+    async def test_no_memory_is_born_superseded_by_one_that_does_not_exist(self, store: Store) -> None:
+        """A new entry may only be superseded by an entry that its own agent and user has."""
+        await write_entry(store, "Theirs.", id="theirs", agent_id="bob")
+        await write_entry(store, "Ann's.", id="anns", user_id="ann")
+        for successor in ("nobody", "theirs", "anns", "born"):
+            with pytest.raises(NotFound, match=f"entry '{successor}' does not exist"):
+                await write_entry(store, "Old.", id="born", superseded_by=successor)
+        assert await list_ids(store) == ["anns"]
+
+    async def test_a_memory_may_be_born_superseded_by_another(self, store: Store) -> None:
+        """An outdated entry can be stored behind the one that holds, or as forgotten."""
+        full = self.require(store, SupportsGet)
+        await write_entry(full, "New.", id="new")
+        for id, by in (("old", "new"), ("gone", "deleted")):
+            await write_entry(full, "Old.", id=id, superseded_by=by)
+            assert (await full.get(id, ADA)).superseded_by == by
+        assert await recall_ids(full) == ["new"]
 
     async def test_a_write_does_not_bring_back_what_was_superseded(self, store: Store) -> None:
         """A superseded entry can be corrected and stays superseded."""
