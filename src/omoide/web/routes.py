@@ -1,9 +1,4 @@
-"""REST handlers.
-
-Litestar passes arguments by parameter name: `state` and `request` are its own, `memory_scope` is the `Scope`
-of the query string (`schemas.query_scope`), and `payload` is the decoded JSON body (`schemas.route`). All
-other parameters are query parameters. The first line of a docstring is the summary in the OpenAPI document.
-"""
+"""Handlers of the REST routes; `endpoints` tells how they get their arguments."""
 
 from __future__ import annotations
 
@@ -14,11 +9,11 @@ from time import monotonic
 from typing import Annotated, Any
 
 import anyio
-from litestar import Response
-from litestar.datastructures import State
-from litestar.exceptions import PermissionDeniedException
-from litestar.params import QueryParameter
-from litestar.response import ServerSentEvent, ServerSentEventMessage
+from msgspec import Meta
+from starlette.datastructures import State
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from omoide import clock, verbs
 from omoide.core.entry import Entry, Filter, RecallFields, Scope
@@ -73,19 +68,9 @@ from omoide.stores.redaction import mask_url
 from omoide.turns.preview import Preflight
 from omoide.verbs import require
 from omoide.web import schemas
+from omoide.web.endpoints import erase_route, query_route, read_route, write_route
 from omoide.web.middleware import JSONResponse, allowed_namespaces, is_allowed, require_right
-from omoide.web.openapi import SPARQL_RESULTS_MEDIA_TYPE
-from omoide.web.schemas import (
-    AGENT_SCOPE,
-    HTTPRequest,
-    erase_route,
-    etag,
-    expected_rev,
-    idempotency_key,
-    query_route,
-    read_route,
-    write_route,
-)
+from omoide.web.schemas import AGENT_SCOPE, etag, expected_rev, idempotency_key
 
 
 @read_route("/agents", scope=AGENT_SCOPE)
@@ -129,7 +114,7 @@ async def who_can(state: State, memory_scope: Scope, payload: schemas.WhoCanBody
     )
 
 
-AGENT_HANDLERS = [agents, identity, spaces, who_can]
+AGENT_ENDPOINTS = [agents, identity, spaces, who_can]
 
 
 @read_route("/sessions")
@@ -167,12 +152,12 @@ def _is_session_in(scope: Scope, header: SessionRecord) -> bool:
 
 @read_route("/context", 404)
 async def context(
-    request: HTTPRequest,
+    request: Request,
     state: State,
     memory_scope: Scope,
     id: str,
     hint: str | None = None,
-    budget: Annotated[int, QueryParameter(ge=1, le=1_000_000)] = 32_000,
+    budget: Annotated[int, Meta(ge=1, le=1_000_000)] = 32_000,
 ) -> SessionContext:
     """Assemble the context of a session for a model, within a token budget."""
     session = await _load_session(request, state, memory_scope, id)
@@ -181,7 +166,7 @@ async def context(
 
 @write_route("/promote", 404, 409)
 async def promote(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.PromoteBody
+    request: Request, state: State, memory_scope: Scope, payload: schemas.PromoteBody
 ) -> PromotionResponse:
     """Plan which short-term memory of a session is promoted, and why; apply it unless `dry_run`."""
     session = await _load_session(request, state, memory_scope, payload.session)
@@ -202,7 +187,7 @@ async def promote(
 
 @write_route("/undo-promotion", 404, 409)
 async def undo_promotion(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.UndoPromotionBody
+    request: Request, state: State, memory_scope: Scope, payload: schemas.UndoPromotionBody
 ) -> PromotionRun:
     """Undo a promotion of a session: the named run, or the last one."""
     session = await _load_session(request, state, memory_scope, payload.session)
@@ -213,18 +198,18 @@ async def undo_promotion(
 
 @query_route("/preflight", 404)
 async def preflight(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.PreflightBody
+    request: Request, state: State, memory_scope: Scope, payload: schemas.PreflightBody
 ) -> Preflight:
     """Return what a model would be sent in a session; no model is called, and nothing is written."""
     session = await _load_session(request, state, memory_scope, payload.session)
     return await session.preflight(payload.message)
 
 
-async def _load_session(request: HTTPRequest, state: State, memory_scope: Scope, id: str) -> Session:
+async def _load_session(request: Request, state: State, memory_scope: Scope, id: str) -> Session:
     """Load a session of the scope, whose memory may lie in another namespace than its transcript.
 
     Raises:
-        PermissionDeniedException: the token lacks the right of the route in the namespace of that memory.
+        HTTPException: the token lacks the right of the route in the namespace of that memory.
     """
     spec = await spec_of(state.store, id, memory_scope.namespace)
     namespace = None if spec.memory is None else spec.memory.namespace
@@ -243,21 +228,22 @@ def _no_model(request: object, journal: object) -> str:
     raise NotImplementedError
 
 
-SESSION_HANDLERS = [sessions, transcript, context, promote, undo_promotion, preflight]
+SESSION_ENDPOINTS = [sessions, transcript, context, promote, undo_promotion, preflight]
 
 
+EVENTS_MEDIA_TYPE = "text/event-stream"
 EVENT_BATCH_SIZE = 200
 EVENT_SILENCE = 15.0
 """Seconds after which a stream without changes sends a comment, which shows whether its client is there."""
 
 
-@read_route("/events", slots="streams")
+@read_route("/events", slots="streams", media_type=EVENTS_MEDIA_TYPE)
 async def events(
-    request: HTTPRequest,
+    request: Request,
     state: State,
     memory_scope: Scope,
-    after: Annotated[int, QueryParameter(ge=0, description="The number after which it begins.")] = 0,
-) -> ServerSentEvent:
+    after: Annotated[int, Meta(ge=0, description="The number after which it begins.")] = 0,
+) -> StreamingResponse:
     """Stream the changes of a scope as they happen: one event per change, without content.
 
     The id of an event is its sequence number; pass the last one as `after` to continue. The stream ends when
@@ -265,7 +251,9 @@ async def events(
     """
     store: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
     is_authorized = partial(is_allowed, request, "read", memory_scope.namespace)
-    return ServerSentEvent(_change_events(store, memory_scope, after, state.poll_interval, is_authorized))
+    stream = _change_events(store, memory_scope, after, state.poll_interval, is_authorized)
+    # A proxy that buffered the stream would hold events back.
+    return StreamingResponse(stream, media_type=EVENTS_MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
 
 
 async def _change_events(
@@ -274,17 +262,17 @@ async def _change_events(
     after: int,
     poll_interval: float,
     is_authorized: Callable[[], Awaitable[bool]],
-) -> AsyncIterator[ServerSentEventMessage]:
+) -> AsyncIterator[bytes]:
     namespace = scope.namespace
-    yield ServerSentEventMessage(comment="following", data=None)
+    yield b": following\n\n"
     sent_at = monotonic()
     while await is_authorized():
         changes = await store.changes(namespace, after=after, limit=EVENT_BATCH_SIZE)
         if not changes and monotonic() - sent_at > EVENT_SILENCE:
-            yield ServerSentEventMessage(comment="waiting", data=None)
+            yield b": waiting\n\n"
             sent_at = monotonic()
         for change in await _changes_within(store, scope, changes, after):
-            yield ServerSentEventMessage(id=str(change.seq), event=change.op, data=change.to_json().decode())
+            yield b"id: %d\nevent: %b\ndata: %b\n\n" % (change.seq, change.op.encode(), change.to_json())
             sent_at = monotonic()
         if changes:
             after = changes[-1].seq
@@ -305,10 +293,10 @@ async def _changes_within(
     )
 
 
-EVENT_HANDLERS = [events]
+EVENT_ENDPOINTS = [events]
 
 
-Limit = Annotated[int, QueryParameter(ge=1, le=200, description="At most so many.")]
+Limit = Annotated[int, Meta(ge=1, le=200, description="At most so many.")]
 
 
 @read_route("/related", 404, 410)
@@ -317,7 +305,7 @@ async def related(
     memory_scope: Scope,
     id: str,
     relation: str | None = None,
-    depth: Annotated[int, QueryParameter(ge=1, le=relations.MAX_DEPTH)] = 1,
+    depth: Annotated[int, Meta(ge=1, le=relations.MAX_DEPTH)] = 1,
     limit: Limit = 100,
 ) -> RelatedResponse:
     """List the memories that one is related to, nearest first."""
@@ -356,8 +344,11 @@ async def prune(state: State, memory_scope: Scope, payload: schemas.PruneBody) -
     return await upkeep.prune(state.store, memory_scope, **payload.to_kwargs())
 
 
-@query_route("/sparql", 501, slots="processes")
-async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody) -> Response[bytes]:
+SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
+
+
+@query_route("/sparql", 501, slots="processes", media_type=SPARQL_RESULTS_MEDIA_TYPE)
+async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody) -> Response:
     """Run a read-only SPARQL query over the scope; a query that takes too long is stopped."""
     view = await state.graph()
     answer = await view.sparql(
@@ -372,11 +363,11 @@ async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody)
     return Response(answer.to_json(), media_type=SPARQL_RESULTS_MEDIA_TYPE, headers=headers)
 
 
-KNOWLEDGE_HANDLERS = [related, relate, provenance, conflicts, review, prune, sparql]
+KNOWLEDGE_ENDPOINTS = [related, relate, provenance, conflicts, review, prune, sparql]
 
 
-PageLimit = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many.")]
-Timestamp = Annotated[str | None, QueryParameter(description=schemas.TIME_DESCRIPTION)]
+PageLimit = Annotated[int, Meta(ge=1, le=500, description="At most so many.")]
+Timestamp = Annotated[str, Meta(description=schemas.TIME_DESCRIPTION)] | None
 
 
 def parse_timestamp(value: str | None, field: str) -> int | None:
@@ -389,8 +380,8 @@ def parse_timestamp(value: str | None, field: str) -> int | None:
     "/remember", 404, 409, 410, 412, 502, 507, required=("agent",), headers=("If-Match", "Idempotency-Key")
 )
 async def remember(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.RememberBody
-) -> Response[RememberResponse]:
+    request: Request, state: State, memory_scope: Scope, payload: schemas.RememberBody
+) -> JSONResponse[RememberResponse]:
     """Store a memory of an agent.
 
     With an `id`, the memory with that id gets a new revision. A repeated request with the same
@@ -465,7 +456,7 @@ async def entries(
     type: str | None = None,
     tag: str | None = None,
     key: str | None = None,
-    min_confidence: Annotated[float, QueryParameter(ge=0, le=1)] = 0.0,
+    min_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.0,
     since: Timestamp = None,
     until: Timestamp = None,
     as_of: Timestamp = None,
@@ -490,7 +481,7 @@ async def entries(
 
 
 @read_route("/entry", 404, 410)
-async def entry(state: State, memory_scope: Scope, id: str, as_of: Timestamp = None) -> Response[Entry]:
+async def entry(state: State, memory_scope: Scope, id: str, as_of: Timestamp = None) -> JSONResponse[Entry]:
     """Return one memory, as it is or as it was; its revision is the ETag."""
     store: SupportsGet = require(state.store, SupportsGet, "find a memory by its id")
     entry = await store.get(id, memory_scope, as_of=parse_timestamp(as_of, "as_of"))
@@ -506,8 +497,8 @@ async def history(state: State, memory_scope: Scope, id: str) -> HistoryResponse
 
 @write_route("/forget", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def forget(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.ForgetBody
-) -> Response[Entry]:
+    request: Request, state: State, memory_scope: Scope, payload: schemas.ForgetBody
+) -> JSONResponse[Entry]:
     """Forget a memory, or replace it by another one; `restore` brings it back."""
     entry = await verbs.forget(
         state.store,
@@ -522,8 +513,8 @@ async def forget(
 
 @write_route("/restore", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def restore(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.RestoreBody
-) -> Response[Entry]:
+    request: Request, state: State, memory_scope: Scope, payload: schemas.RestoreBody
+) -> JSONResponse[Entry]:
     """Bring a forgotten memory back."""
     entry = await verbs.reinstate(state.store, payload.id, memory_scope, expected_rev=expected_rev(request))
     return JSONResponse(entry, headers=etag(entry.rev))
@@ -561,7 +552,7 @@ async def erase(state: State, memory_scope: Scope, payload: schemas.EraseBody) -
 
 @read_route("/changes")
 async def changes(
-    state: State, memory_scope: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: PageLimit = 100
+    state: State, memory_scope: Scope, after: Annotated[int, Meta(ge=0)] = 0, limit: PageLimit = 100
 ) -> ChangesResponse:
     """List the changes of a scope after a sequence number, in commit order: ids, and no content."""
     store: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
@@ -570,17 +561,17 @@ async def changes(
     return ChangesResponse(changes=tuple(changes))
 
 
-MEMORY_HANDLERS = [
+MEMORY_ENDPOINTS = [
     *(remember, documents, recall, entries, entry, history, forget, restore, pin, unpin, pins, erase, changes)
 ]
 
 
 @read_route("/status")
 async def status(
-    request: HTTPRequest,
+    request: Request,
     state: State,
     memory_scope: Scope,
-    check: Annotated[bool, QueryParameter(description="Whether to look if the store is sound.")] = False,
+    check: Annotated[bool, Meta(description="Whether to look if the store is sound.")] = False,
 ) -> StatusResponse:
     """Return statistics of the scope; with `check`, also the problems of an integrity check.
 
@@ -590,7 +581,7 @@ async def status(
     store: SupportsQuery = require(state.store, SupportsQuery, "tell figures about itself")
     sees_store = await is_allowed(request, "admin", ALL_NAMESPACES)
     if check and not sees_store:
-        raise PermissionDeniedException("a check is of all namespaces; use a token with admin in '*'")
+        raise HTTPException(403, "a check is of all namespaces; use a token with admin in '*'")
     stats = await store.stats(memory_scope)
     name = mask_url(str(state.store)).removeprefix("<store ").removesuffix(">")
     if not sees_store:
@@ -610,11 +601,11 @@ async def owners(state: State, memory_scope: Scope) -> OwnersResponse:
 
 
 @read_route("/namespaces", scope=("namespace",))
-async def namespaces(request: HTTPRequest, state: State, memory_scope: Scope) -> NamespacesResponse:
+async def namespaces(request: Request, state: State, memory_scope: Scope) -> NamespacesResponse:
     """List the namespaces with memories or documents that the token may read."""
     store: SupportsDocuments = require(state.store, SupportsDocuments, "list its namespaces")
     allowed = await allowed_namespaces(request, "read", await store.namespaces())
     return NamespacesResponse(namespaces=tuple(allowed))
 
 
-STATUS_HANDLERS = [status, owners, namespaces]
+STATUS_ENDPOINTS = [status, owners, namespaces]
