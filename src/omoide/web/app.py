@@ -91,8 +91,13 @@ def create_app(
         routes=[Route(endpoint.path, endpoint) for endpoint in endpoints],
         middleware=[
             Middleware(PrivateResponses),
-            Middleware(HostMiddleware, hosts),
-            Middleware(RequestLimits, max_body_bytes, body_timeout, request_timeout),
+            Middleware(HostMiddleware, hosts=hosts),
+            Middleware(
+                RequestLimits,
+                max_body_bytes=max_body_bytes,
+                body_timeout=body_timeout,
+                request_timeout=request_timeout,
+            ),
         ],
         exception_handlers={404: unknown_path},
         lifespan=graph.lifespan,
