@@ -22,9 +22,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from omoide.core import codec
-from omoide.web.middleware import JSONResponse, admit, authenticate, problem_response
-from omoide.web.schemas import SCOPE_PARAMETERS, InvalidParameter, ScopeQuery
+from omoide.core import codec, entry
+from omoide.web.middleware import InvalidParameter, JSONResponse, admit, authenticate, problem_response
+from omoide.web.schemas import SCOPE_PARAMETERS, ScopeQuery
 
 PREFIX = "/v1"
 """Start of the path of every route that needs a token."""
@@ -64,11 +64,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     media_type: str = JSON_MEDIA_TYPE
     """Media type of the response."""
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of the query parameters."""
-        return (*self.scope, *self.query.__struct_fields__)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run a request; what it holds is released when the response was sent."""
         request = Request(scope, receive)
@@ -81,17 +76,21 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def _respond(self, request: Request, resources: AsyncExitStack) -> Response:
         """Check method, token, parameters and limits, in this order, and call the handler."""
-        allowed = ", ".join(sorted((self.method, "OPTIONS")))
-        if request.method == "OPTIONS":
-            return Response(status_code=204, headers={"Allow": allowed})
         if request.method != self.method:
-            raise HTTPException(405, f"the path takes {allowed}", {"Allow": allowed})
+            return self._tell_method(request)
         if self.right is not None:
             token = await authenticate(request)
             self._check_query(request)
             await admit(request, token, self.right, self.slots, resources)
         result = await self.handler(**await self._arguments(request))
         return result if isinstance(result, Response) else JSONResponse(result)
+
+    def _tell_method(self, request: Request) -> Response:
+        """Answer OPTIONS, and refuse any other method that is not that of the route."""
+        allowed = ", ".join(sorted((self.method, "OPTIONS")))
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": allowed})
+        raise HTTPException(405, f"the path takes {allowed}", {"Allow": allowed})
 
     def _check_query(self, request: Request) -> None:
         """Raise unless each query parameter is known, given once, and UTF-8.
@@ -103,11 +102,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             unquote_to_bytes(request.scope["query_string"]).decode()
         except UnicodeDecodeError:
             raise InvalidParameter("query", "is not in UTF-8") from None
+        known = {*self.scope, *self.query.__struct_fields__}
         given: set[str] = set()
         for name, value in request.query_params.multi_items():
-            if name not in self.parameters:
-                known = ", ".join(sorted(self.parameters))
-                raise InvalidParameter(name[:40], f"is an unknown parameter; use {known}")
+            if name not in known:
+                raise InvalidParameter(name[:40], f"is an unknown parameter; use {', '.join(sorted(known))}")
             if name in given:
                 raise InvalidParameter(name, "is given more than once")
             if value.lower() == "null" and name in self.hints and not _is_text(self.hints[name]):
@@ -116,9 +115,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def _arguments(self, request: Request) -> dict[str, Any]:
         """Return the arguments of the handler."""
-        arguments = msgspec.structs.asdict(_convert_query(request, self.query))
+        query = dict(request.query_params)
+        arguments = msgspec.structs.asdict(_convert_query(query, self.query))
         if "memory_scope" in self.hints:
-            arguments["memory_scope"] = _convert_query(request, ScopeQuery).to_scope()
+            arguments["memory_scope"] = _memory_scope(_convert_query(query, ScopeQuery))
         if "payload" in self.hints:
             arguments["payload"] = await _read_body(request, self.hints["payload"])
         if "request" in self.hints:
@@ -128,10 +128,19 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return arguments
 
 
-def _convert_query(request: Request, kind: type[T]) -> T:
-    """Return the parameters of a struct from the query string."""
+def _memory_scope(query: ScopeQuery) -> entry.Scope:
+    return entry.Scope(
+        namespace=query.namespace,
+        user_id=query.user,
+        agent_id=query.agent,
+        session_id=query.session,
+        project_id=query.project,
+    )
+
+
+def _convert_query(query: dict[str, str], kind: type[T]) -> T:
     try:
-        return msgspec.convert(dict(request.query_params), kind, strict=False)
+        return msgspec.convert(query, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidParameter(*codec.parse_error_message(str(error))) from None
 

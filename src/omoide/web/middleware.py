@@ -30,7 +30,6 @@ from omoide.service import auth
 from omoide.service.auth import ApiToken
 from omoide.service.limits import RETRY_AFTER, Overloaded, Slots
 from omoide.service.problems import Problem, error_line, to_problem, without_store_name
-from omoide.web.schemas import InvalidParameter
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -183,6 +182,14 @@ PROBLEM_TITLES = {
 
 
 T = TypeVar("T")
+
+
+class InvalidParameter(HTTPException):
+    """A parameter or a header is invalid."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(400, f"{field} {problem}")
+        self.field = field
 
 
 class JSONResponse(Response, Generic[T]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from time import monotonic
 from typing import Annotated, Any
 
 import anyio
+import msgspec
 from msgspec import Meta
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
@@ -69,8 +71,14 @@ from omoide.turns.preview import Preflight
 from omoide.verbs import require
 from omoide.web import schemas
 from omoide.web.endpoints import erase_route, query_route, read_route, write_route
-from omoide.web.middleware import JSONResponse, allowed_namespaces, is_allowed, require_right
-from omoide.web.schemas import AGENT_SCOPE, etag, expected_rev, idempotency_key
+from omoide.web.middleware import (
+    InvalidParameter,
+    JSONResponse,
+    allowed_namespaces,
+    is_allowed,
+    require_right,
+)
+from omoide.web.schemas import AGENT_SCOPE
 
 
 @read_route("/agents", scope=AGENT_SCOPE)
@@ -341,7 +349,7 @@ async def review(state: State, memory_scope: Scope, limit: Limit = 50) -> Review
 async def prune(state: State, memory_scope: Scope, payload: schemas.PruneBody) -> PruneReport:
     """Find old, low-confidence or unused memories; forget them unless `dry_run`."""
     Filter(types=payload.types)  # raises with the list of types if one is unknown
-    return await upkeep.prune(state.store, memory_scope, **payload.to_kwargs())
+    return await upkeep.prune(state.store, memory_scope, **_given_fields(payload))
 
 
 SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
@@ -370,6 +378,31 @@ PageLimit = Annotated[int, Meta(ge=1, le=500, description="At most so many.")]
 Timestamp = Annotated[str, Meta(description=schemas.TIME_DESCRIPTION)] | None
 
 
+_ETAG = re.compile(r'(?:W/)?"(\d{1,15})"')
+
+
+def _expected_rev(request: Request) -> int | None:
+    """Return the revision in `If-Match`; None if there is none."""
+    header = request.headers.get("if-match")
+    if header is None:
+        return None
+    match = _ETAG.fullmatch(header.strip())
+    if match is None:
+        raise InvalidParameter("if-match", 'must be one revision in quotes, such as "3"')
+    return int(match[1])
+
+
+def _etag(rev: int) -> dict[str, str]:
+    """Return the ETag header of a revision."""
+    return {"ETag": f'"{rev}"'}
+
+
+def _given_fields(body: schemas.RequestBody) -> dict[str, Any]:
+    """Return the fields of a body that are not None."""
+    fields = msgspec.structs.asdict(body)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def parse_timestamp(value: str | None, field: str) -> int | None:
     """Return the time of a query parameter, in which digits alone are milliseconds."""
     parse = clock.parse_end if field == "until" else clock.parse
@@ -388,9 +421,9 @@ async def remember(
     `Idempotency-Key` is applied once; `If-Match` refuses the request if the memory has another revision. With
     a `key`, it supersedes the value that the key had in exactly this scope; `If-Match` refers to that value.
     """
-    fields = payload.to_kwargs()
-    fields["expected_rev"] = expected_rev(request)
-    fields["idempotency_key"] = idempotency_key(request)
+    fields = _given_fields(payload)
+    fields["expected_rev"] = _expected_rev(request)
+    fields["idempotency_key"] = request.headers.get("idempotency-key")
     result = await verbs.remember(state.store, fields.pop("content"), memory_scope, **fields)
     response = RememberResponse(
         outcome=result.outcome,
@@ -398,7 +431,7 @@ async def remember(
         superseded=result.metadata.get("superseded"),
         notices=result.notices,
     )
-    return JSONResponse(response, headers=etag(result.entry.rev))
+    return JSONResponse(response, headers=_etag(result.entry.rev))
 
 
 @write_route("/documents", 404, 409, 410, 412, 501, 502, 507, required=("agent",))
@@ -419,7 +452,7 @@ async def documents(state: State, memory_scope: Scope, payload: schemas.Document
 @query_route("/recall", 502)
 async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody) -> RecallResponse:
     """Return the memories that match a query best, each with the reasons."""
-    filter = Filter() if payload.filter is None else Filter.new(payload.filter.to_kwargs())
+    filter = Filter() if payload.filter is None else Filter.new(_given_fields(payload.filter))
     fields: RecallFields = {
         "filter": filter,
         "max_tokens": payload.max_tokens,
@@ -485,7 +518,7 @@ async def entry(state: State, memory_scope: Scope, id: str, as_of: Timestamp = N
     """Return one memory, as it is or as it was; its revision is the ETag."""
     store: SupportsGet = require(state.store, SupportsGet, "find a memory by its id")
     entry = await store.get(id, memory_scope, as_of=parse_timestamp(as_of, "as_of"))
-    return JSONResponse(entry, headers=etag(entry.rev))
+    return JSONResponse(entry, headers=_etag(entry.rev))
 
 
 @read_route("/history", 404)
@@ -506,9 +539,9 @@ async def forget(
         memory_scope,
         reason=payload.reason,
         replacement=payload.replacement,
-        expected_rev=expected_rev(request),
+        expected_rev=_expected_rev(request),
     )
-    return JSONResponse(entry, headers=etag(entry.rev))
+    return JSONResponse(entry, headers=_etag(entry.rev))
 
 
 @write_route("/restore", 404, 409, 410, 412, 507, headers=("If-Match",))
@@ -516,8 +549,8 @@ async def restore(
     request: Request, state: State, memory_scope: Scope, payload: schemas.RestoreBody
 ) -> JSONResponse[Entry]:
     """Bring a forgotten memory back."""
-    entry = await verbs.reinstate(state.store, payload.id, memory_scope, expected_rev=expected_rev(request))
-    return JSONResponse(entry, headers=etag(entry.rev))
+    entry = await verbs.reinstate(state.store, payload.id, memory_scope, expected_rev=_expected_rev(request))
+    return JSONResponse(entry, headers=_etag(entry.rev))
 
 
 @write_route("/pin", 404, 409, 410, 507)

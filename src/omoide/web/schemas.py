@@ -1,14 +1,11 @@
-"""Parameters, headers and JSON bodies of the REST routes."""
+"""Scope parameters and JSON bodies of the REST routes."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 import msgspec
 from msgspec import Meta
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 from omoide.core.codec import MapField
 from omoide.core.entry import (
@@ -18,10 +15,7 @@ from omoide.core.entry import (
     SOURCES,
     TYPE_WORDS,
     Evidence,
-    Scope,
 )
-
-_ETAG = re.compile(r'(?:W/)?"(\d{1,15})"')
 
 ScopeId = Annotated[str, Meta(min_length=1, description="Of this one only; usually of any.")] | None
 
@@ -35,50 +29,10 @@ class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True):
     session: ScopeId = None
     project: ScopeId = None
 
-    def to_scope(self) -> Scope:
-        """Return the scope."""
-        return Scope(
-            namespace=self.namespace,
-            user_id=self.user,
-            agent_id=self.agent,
-            session_id=self.session,
-            project_id=self.project,
-        )
-
 
 SCOPE_PARAMETERS = get_type_hints(ScopeQuery, include_extras=True)
 AGENT_SCOPE = ("namespace", "agent")
 """Scope parameters of the routes about hibernated agents, which belong to no user, session or project."""
-
-
-def expected_rev(request: Request) -> int | None:
-    """Return the revision in `If-Match`; None if there is none."""
-    header = request.headers.get("if-match")
-    if header is None:
-        return None
-    match = _ETAG.fullmatch(header.strip())
-    if match is None:
-        raise InvalidParameter("if-match", 'must be one revision in quotes, such as "3"')
-    return int(match[1])
-
-
-def idempotency_key(request: Request) -> str | None:
-    """Return the `Idempotency-Key`; None if there is none."""
-    return request.headers.get("idempotency-key")
-
-
-def etag(rev: int) -> dict[str, str]:
-    """Return the ETag header of a revision."""
-    return {"ETag": f'"{rev}"'}
-
-
-class InvalidParameter(HTTPException):
-    """A parameter or a header is invalid."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(400, f"{field} {problem}")
-        self.field = field
-
 
 ID_PATTERN = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
 """Pattern of an id."""
@@ -110,11 +64,6 @@ MemoryTypeName = Annotated[
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """JSON body; unknown fields are refused."""
-
-    def to_kwargs(self) -> dict[str, Any]:
-        """Return the fields that are not None."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in fields.items() if value is not None}
 
 
 class RememberBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
