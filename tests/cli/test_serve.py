@@ -139,7 +139,7 @@ def test_a_port_in_use_is_told(omoide: Run) -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_named(missing: str) -> None:
     """Without the packages there is one line that says what to install."""
     program = f"import sys; sys.modules[{missing!r}] = None; from omoide.cli import main; main(['serve'])"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,6 +15,9 @@ from tests.support.rest import Service, bearer, open_test_store, serve
 from omoide import Scope
 from omoide.client import Client
 from omoide.errors import TimedOut
+from omoide.service import auth
+from omoide.service.requests import BODY_START
+from omoide.web import create_app
 from omoide.web.middleware import RateLimiter, host_name
 
 START = "POST /v1/remember?agent=ada HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -140,3 +144,32 @@ def test_a_request_that_takes_too_long_is_answered(tmp_path: Path) -> None:
         deadline = time.monotonic() + 20
         while "tea" not in [entry.id for entry in client.list(ada)]:
             assert time.monotonic() < deadline
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request ends without a write, and the log has no traceback."""
+    with open_test_store(tmp_path) as store:
+        secret, _ = await auth.create(store, "test", ["write"], ["default"])
+        parts = [b'{"content": "', b"x" * BODY_START]
+
+        async def receive() -> dict[str, Any]:
+            if not parts:
+                return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": parts.pop(0), "more_body": True}
+
+        async def send(message: Any) -> None:
+            """Take an answer that nobody reads."""
+
+        headers = {"host": "localhost", "content-type": "application/json", **bearer(secret)}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/remember",
+            "query_string": b"agent=ada",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+        await create_app(store)(scope, receive, send)
+        assert store.sync.stats(Scope()).entries == 0
+    assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == []

@@ -50,7 +50,7 @@ _EXTRAS = {
     "graph": ("pyoxigraph",),
     "shacl": ("pyoxigraph", "pyshacl"),
     "mcp": ("mcp",),
-    "server": ("litestar", "uvicorn"),
+    "server": ("starlette", "uvicorn"),
     "client": ("httpx2",),
     "postgres": ("psycopg", "psycopg_pool"),
     "redis": ("redis",),

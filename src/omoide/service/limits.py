@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import msgspec
@@ -79,13 +78,6 @@ class Slots:
             yield
         finally:
             limiter.release_on_behalf_of(holder)
-
-
-def mark_private(message: MutableMapping[str, Any]) -> None:
-    """Add `PRIVATE_HEADERS` to the ASGI message that starts a response."""
-    if message["type"] == "http.response.start":
-        own = [(name, value) for name, value in message.get("headers", ()) if name not in PRIVATE_HEADERS]
-        message["headers"] = [*own, *PRIVATE_HEADERS.items()]
 
 
 def refusal(status: int, type: str, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:

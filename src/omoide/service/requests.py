@@ -1,6 +1,7 @@
-"""Limit the requests to an ASGI application in size and time.
+"""Limit the requests to an ASGI application in size and time, and keep its responses private.
 
-REST and MCP use the same middleware. It answers 408, 413 and 504 in place of the application.
+REST and MCP use the same middleware. It answers 408, 413 and 504 in place of the application, and marks every
+response as private.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import anyio
 
 from omoide.errors import TimedOut
-from omoide.service.limits import problem_response, refusal
+from omoide.service.limits import PRIVATE_HEADERS, problem_response, refusal
 from omoide.service.problems import to_problem
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
@@ -26,6 +27,24 @@ BODY_START = 64 * 1024
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+class PrivateResponses:
+    """ASGI middleware that adds `PRIVATE_HEADERS` to every response."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, and mark its response."""
+
+        async def send_marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [header for header in message.get("headers", ()) if header[0] not in PRIVATE_HEADERS]
+                message["headers"] = [*own, *PRIVATE_HEADERS.items()]
+            await send(message)
+
+        await self._app(scope, receive, send_marked)
 
 
 class RequestLimits:

@@ -1,8 +1,9 @@
-"""Serve a store over HTTP: REST routes and the inspector, on Litestar.
+"""Serve a store over HTTP: REST routes and the inspector, on Starlette.
 
-`app` builds the ASGI application, `routes` has the REST handlers, `schemas` their parameters and request
-bodies, `middleware` host checks, tokens, rate limits and error responses, `openapi` the OpenAPI document, and
-`inspector` the pages for browsers. Litestar is loaded when an attribute is first used.
+`app` builds the ASGI application, `endpoints` runs a request, `routes` has the REST handlers, `schemas` their
+parameters and request bodies, `middleware` host checks, tokens, rate limits and error responses, `openapi`
+the OpenAPI document, and `inspector` the pages for browsers. Starlette is loaded when an attribute is first
+used.
 """
 
 from __future__ import annotations

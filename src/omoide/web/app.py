@@ -8,32 +8,29 @@ from typing import Any
 
 import msgspec
 from anyio import Lock
-from litestar import Litestar, Response, Router
-from litestar.datastructures import State
-from litestar.di import Provide
-from litestar.exceptions import HTTPException
-from litestar.middleware import DefineMiddleware
+from starlette.applications import Starlette
+from starlette.datastructures import State
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Route
 
-from omoide.errors import OmoideError
-from omoide.service.requests import BODY_TIMEOUT, MAX_BODY_BYTES, REQUEST_TIMEOUT, RequestLimits
+from omoide.service.requests import (
+    BODY_TIMEOUT,
+    MAX_BODY_BYTES,
+    REQUEST_TIMEOUT,
+    PrivateResponses,
+    RequestLimits,
+)
 from omoide.service.schemas import HealthResponse
-from omoide.web import inspector, middleware, routes
+from omoide.web import inspector, routes
+from omoide.web.endpoints import PREFIX, public_route
 from omoide.web.inspector import InspectorSessions
-from omoide.web.middleware import HostMiddleware, JSONResponse, RateLimiter, authorize
-from omoide.web.openapi import OPENAPI_MEDIA_TYPE, build_document
-from omoide.web.schemas import public_route, query_scope
+from omoide.web.middleware import SLOTS, HostMiddleware, RateLimiter, unknown_path
+from omoide.web.openapi import build_document
 
-VERSION = "v1"
 REQUESTS_PER_MINUTE = 6_000
 POLL_INTERVAL = 0.5
-HANDLERS = [
-    *routes.MEMORY_HANDLERS,
-    *routes.KNOWLEDGE_HANDLERS,
-    *routes.SESSION_HANDLERS,
-    *routes.AGENT_HANDLERS,
-    *routes.EVENT_HANDLERS,
-    *routes.STATUS_HANDLERS,
-]
+OPENAPI_MEDIA_TYPE = "application/vnd.oai.openapi+json"
 
 
 @public_route("/health")
@@ -42,32 +39,27 @@ async def health() -> HealthResponse:
     return HealthResponse(status="ok")
 
 
-@public_route("/schema")
-async def schema(state: State) -> Response[bytes]:
+@public_route("/schema", media_type=OPENAPI_MEDIA_TYPE)
+async def schema(state: State) -> Response:
     """Return the OpenAPI 3.1 document."""
     return Response(state.document, media_type=OPENAPI_MEDIA_TYPE)
 
 
-PUBLIC_HANDLERS = [health, schema]
+ENDPOINTS = [
+    *routes.MEMORY_ENDPOINTS,
+    *routes.KNOWLEDGE_ENDPOINTS,
+    *routes.SESSION_ENDPOINTS,
+    *routes.AGENT_ENDPOINTS,
+    *routes.EVENT_ENDPOINTS,
+    *routes.STATUS_ENDPOINTS,
+    health,
+    schema,
+]
 
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of all routes."""
-    return build_document(
-        [
-            *(("", handler) for handler in PUBLIC_HANDLERS),
-            *((f"/{VERSION}", handler) for handler in HANDLERS),
-        ],
-        VERSION,
-    )
-
-
-EXCEPTION_HANDLERS: Any = {
-    OmoideError: middleware.handle_library_error,
-    HTTPException: middleware.handle_http_error,
-    RecursionError: middleware.handle_recursion_error,
-    Exception: middleware.handle_unexpected_error,
-}
+    return build_document(ENDPOINTS, version=PREFIX.strip("/"))
 
 
 def create_app(
@@ -80,7 +72,7 @@ def create_app(
     request_timeout: float = REQUEST_TIMEOUT,
     poll_interval: float = POLL_INTERVAL,
     inspector_sessions: InspectorSessions | None = None,
-) -> Litestar:
+) -> Starlette:
     """Return an ASGI application over an open store; closing the store stays with the caller.
 
     Args:
@@ -94,46 +86,35 @@ def create_app(
         inspector_sessions: sign-in keys and sessions of the inspector; without them it is not served.
     """
     graph = _LazyGraph(store)
-    return Litestar(
-        [
-            *PUBLIC_HANDLERS,
-            *([] if inspector_sessions is None else inspector.HANDLERS),
-            _create_router(),
-        ],
-        guards=[authorize],
+    endpoints = ENDPOINTS if inspector_sessions is None else [*ENDPOINTS, *inspector.ENDPOINTS]
+    app = Starlette(
+        routes=[Route(endpoint.path, endpoint) for endpoint in endpoints],
         middleware=[
-            HostMiddleware(hosts),
-            DefineMiddleware(
+            Middleware(PrivateResponses),
+            Middleware(HostMiddleware, hosts=hosts),
+            Middleware(
                 RequestLimits,
                 max_body_bytes=max_body_bytes,
                 body_timeout=body_timeout,
                 request_timeout=request_timeout,
             ),
         ],
-        before_send=[middleware.protect_response],
-        exception_handlers=EXCEPTION_HANDLERS,
-        lifespan=[graph.lifespan],
-        openapi_config=None,
-        request_max_body_size=None,
-        state=State(
-            {
-                "store": store,
-                "rate_limiter": RateLimiter(requests_per_minute),
-                "slots": {kind: create() for kind, create in middleware.SLOTS.items()},
-                "graph": graph.open,
-                "poll_interval": poll_interval,
-                "inspector_sessions": inspector_sessions,
-                "document": msgspec.json.encode(openapi_document()),
-            }
-        ),
-        response_class=JSONResponse,
-        logging_config=None,
+        exception_handlers={404: unknown_path},
+        lifespan=graph.lifespan,
     )
-
-
-def _create_router() -> Router:
-    scope = Provide(query_scope, sync_to_thread=False)
-    return Router(f"/{VERSION}", route_handlers=HANDLERS, dependencies={"memory_scope": scope})
+    app.router.redirect_slashes = False  # every path has one form
+    app.state = State(
+        {
+            "store": store,
+            "rate_limiter": RateLimiter(requests_per_minute),
+            "slots": {kind: create() for kind, create in SLOTS.items()},
+            "graph": graph.open,
+            "poll_interval": poll_interval,
+            "inspector_sessions": inspector_sessions,
+            "document": msgspec.json.encode(openapi_document()),
+        }
+    )
+    return app
 
 
 class _LazyGraph:
@@ -154,7 +135,7 @@ class _LazyGraph:
             return self._view
 
     @asynccontextmanager
-    async def lifespan(self, app: Litestar) -> AsyncIterator[None]:
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Close the view when the application shuts down."""
         try:
             yield

@@ -8,25 +8,24 @@ So it reaches no other server, and no other page can use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 from importlib.resources import files
 from secrets import token_urlsafe
-from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotAuthorizedException
-from litestar.params import PathParameter
-from litestar.response import Redirect
+from starlette.datastructures import State
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from omoide import clock
 from omoide.core.entry import MEMORY_TYPES, Scope
 from omoide.service.auth import ALL_NAMESPACES, RIGHTS, ApiToken
 from omoide.service.reasons import NEGATIVE_PART_DESCRIPTIONS, PART_DESCRIPTIONS
 from omoide.service.schemas import scope_fields
-from omoide.web.schemas import HTTPConnection, HTTPRequest, RequestBody, route
+from omoide.web.endpoints import public_route, route
+from omoide.web.middleware import JSONResponse, bearer_secret
+from omoide.web.schemas import RequestBody
 
 SECRET_PREFIX = "omi_"
 """Start of a session's secret, by which it differs from that of a token."""
@@ -91,12 +90,6 @@ def _digest(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def bearer_secret(connection: HTTPConnection) -> str | None:
-    """Return the secret in the Authorization header; None if there is none."""
-    kind, _, secret = connection.headers.get("authorization", "").partition(" ")
-    return secret if kind.lower() == "bearer" else None
-
-
 class SignInBody(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Key of the printed URL."""
 
@@ -121,52 +114,52 @@ class InspectorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptions of negative parts, where they differ."""
 
 
-@get("/", include_in_schema=False)
-async def home() -> Redirect:
+@public_route("/")
+async def home() -> RedirectResponse:
     """Redirect to the inspector."""
-    return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
+    return RedirectResponse(HOME_PATH, 303, headers=HEADERS)
 
 
-@route(post, None, "/inspect/sign-in", status_code=200, include_in_schema=False)
-async def sign_in(state: State, payload: SignInBody) -> Response[SignInResponse]:
+# Without the trailing slash, relative links of the page would point elsewhere.
+home_without_slash = public_route(HOME_PATH.rstrip("/"))(home.handler)
+
+
+@route("POST", None, "/inspect/sign-in")
+async def sign_in(state: State, payload: SignInBody) -> JSONResponse[SignInResponse]:
     """Sign in with the key of the printed URL."""
     secret = state.inspector_sessions.sign_in(payload.key)
     if secret is None:
-        raise NotAuthorizedException("this address was used before or is too old; start omoide serve again")
-    return Response(SignInResponse(secret=secret), headers=HEADERS)
+        raise HTTPException(401, "this address was used before or is too old; start omoide serve again")
+    return JSONResponse(SignInResponse(secret=secret), headers=HEADERS)
 
 
-@get("/inspect/session", include_in_schema=False)
-async def session_config(request: HTTPRequest, state: State) -> Response[InspectorConfig]:
+@public_route("/inspect/session")
+async def session_config(request: Request, state: State) -> JSONResponse[InspectorConfig]:
     """Return the configuration of the pages for a signed-in browser."""
     if state.inspector_sessions.api_token(bearer_secret(request) or "") is None:
-        raise NotAuthorizedException("sign in with the address that omoide serve printed")
+        raise HTTPException(401, "sign in with the address that omoide serve printed")
     config = InspectorConfig(
         scope=scope_fields(state.inspector_sessions.scope),
         words=PART_DESCRIPTIONS,
         less=NEGATIVE_PART_DESCRIPTIONS,
     )
-    return Response(config, headers=HEADERS)
+    return JSONResponse(config, headers=HEADERS)
 
 
-@post("/inspect/sign-out", include_in_schema=False, status_code=204)
-async def sign_out(request: HTTPRequest, state: State) -> None:
+@route("POST", None, "/inspect/sign-out")
+async def sign_out(request: Request, state: State) -> Response:
     """End the session whose secret the request shows."""
     state.inspector_sessions.sign_out(bearer_secret(request) or "")
+    return Response(status_code=204)
 
 
-@get(["/inspect/", "/inspect/{name:str}"], include_in_schema=False)
-async def static_file(
-    request: HTTPRequest, name: Annotated[str, PathParameter()] = "index.html"
-) -> Response[Any]:
+@public_route(HOME_PATH + "{name:path}")
+async def static_file(request: Request) -> Response:
     """Return one of the static files. They are looked up by name; no path is built from the request."""
-    # Without the trailing slash, relative links of the page would point elsewhere.
-    if request.scope.get("raw_path") == HOME_PATH.rstrip("/").encode():
-        return Redirect(HOME_PATH, status_code=303, headers=HEADERS)
+    name = request.path_params["name"] or "index.html"
     if name not in _FILES:
-        raise HTTPException("there is no such page", status_code=404)
-    media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
-    return Response(_FILES[name], media_type=media_type, headers=HEADERS)
+        raise HTTPException(404, "there is no such page")
+    return Response(_FILES[name], media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=HEADERS)
 
 
 def _load_files() -> dict[str, bytes]:
@@ -179,4 +172,4 @@ def _load_files() -> dict[str, bytes]:
 
 
 _FILES = _load_files()
-HANDLERS: list[Callable[..., Any]] = [home, sign_in, sign_out, session_config, static_file]
+ENDPOINTS = [home, home_without_slash, sign_in, sign_out, session_config, static_file]

@@ -15,39 +15,21 @@ from contextlib import AsyncExitStack
 from functools import partial
 from time import monotonic
 from traceback import format_tb
-from typing import Any, TypeVar
-from urllib.parse import unquote_to_bytes
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from litestar import Response
-from litestar.exceptions import (
-    HTTPException,
-    MethodNotAllowedException,
-    NotAuthorizedException,
-    NotFoundException,
-    PermissionDeniedException,
-    ValidationException,
-)
-from litestar.handlers import BaseRouteHandler
-from litestar.middleware import ASGIMiddleware
-from litestar.serialization import default_serializer
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omoide.core import codec
 from omoide.core.entry import DEFAULT_NAMESPACE
 from omoide.errors import Conflict, KeyReused, OmoideError, StoreFailed
 from omoide.service import auth
-from omoide.service.limits import RETRY_AFTER, Overloaded, Slots, mark_private
+from omoide.service.auth import ApiToken
+from omoide.service.limits import RETRY_AFTER, Overloaded, Slots
 from omoide.service.problems import Problem, error_line, to_problem, without_store_name
-from omoide.web.schemas import (
-    RIGHT_KEY,
-    ROUTE_INFO_KEY,
-    SLOTS_KEY,
-    HTTPConnection,
-    HTTPRequest,
-    RouteInfo,
-    invalid_parameter,
-)
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -62,30 +44,29 @@ SLOTS = {
     "processes": partial(Slots, "queries", 2, 4, patience=1.0),
 }
 """Slots of a service by kind, for each token and in total."""
-_RESOURCES = "omoide.resources"
-"""Key in the ASGI scope: what a request holds until it ends."""
 
 
-class HostMiddleware(ASGIMiddleware):
-    """Refuses requests for other host names, and changes from other origins."""
+class HostMiddleware:
+    """ASGI middleware that refuses requests for other host names, and changes from other origins."""
 
-    def __init__(self, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self._app = app
         self.hosts = LOOPBACK_HOSTS | {host.lower() for host in hosts}
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send, next_app: ASGIApp) -> None:
-        """Check a request, and pass it on; release what it holds when it ends."""
-        headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        app = self._app if refusal is None else problem_response(Request(scope), refusal)
+        await app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> HTTPException | None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if host_name(headers.get(b"host", "")) not in self.hosts:
-            raise HTTPException("this service does not have that name", status_code=421)
+            return HTTPException(421, "this service does not have that name")
         origin = headers.get(b"origin", f"http://{headers.get(b'host')}")
-        if (
-            scope.get("method") not in SAFE_METHODS
-            and host_name(origin.partition("://")[2]) not in self.hosts
-        ):
-            raise PermissionDeniedException("pages of other sites may not change anything")
-        async with AsyncExitStack() as resources:
-            scope[_RESOURCES] = resources  # type: ignore[literal-required]
-            await next_app(scope, receive, send)
+        if scope["method"] not in SAFE_METHODS and host_name(origin.partition("://")[2]) not in self.hosts:
+            return HTTPException(403, "pages of other sites may not change anything")
+        return None
 
 
 def host_name(host: str) -> str:
@@ -114,87 +95,74 @@ class RateLimiter:
         return 0.0 if left >= 1 else (1 - left) / rate
 
 
-def check_query(connection: HTTPConnection, info: RouteInfo) -> None:
-    """Raise unless each query parameter is known, given once, and UTF-8.
+async def authenticate(request: Request) -> ApiToken:
+    """Return the token of a request.
 
-    If a parameter were given twice, one value might be checked and another one used. A misspelt `agent` would
-    be ignored, and the request would apply to a larger scope.
+    Raises:
+        HTTPException: the token is missing, unknown, expired or revoked.
     """
-    try:
-        unquote_to_bytes(connection.scope["query_string"]).decode()
-    except UnicodeDecodeError:
-        raise invalid_parameter("query", "is not in UTF-8") from None
-    for name in connection.query_params:
-        if name not in info.parameters:
-            known = ", ".join(sorted(info.parameters))
-            raise invalid_parameter(name[:40], f"is an unknown parameter; use {known}")
-        if len(connection.query_params.getall(name)) > 1:
-            raise invalid_parameter(name, "is given more than once")
-        if name in info.non_text and connection.query_params[name].lower() == "null":
-            raise invalid_parameter(name, "is null; leave it out instead")
-
-
-async def authorize(connection: HTTPConnection, handler: BaseRouteHandler) -> None:
-    """Raise if a request has no valid token, lacks the right of its route, or exceeds the rate limit."""
-    right = handler.opt.get(RIGHT_KEY)
-    if right is None:
-        return
-    token = await _authenticate(connection)
+    token = await _find_token(request)
     if token is None:
-        raise NotAuthorizedException(
+        raise HTTPException(
+            401,
             "the token is missing, unknown, expired or revoked; "
             "send Authorization: Bearer …, with a token that omoide token create made",
-            headers={"WWW-Authenticate": 'Bearer realm="omoide"'},
+            {"WWW-Authenticate": 'Bearer realm="omoide"'},
         )
-    check_query(connection, handler.opt[ROUTE_INFO_KEY])
-    namespace = connection.query_params.get("namespace", DEFAULT_NAMESPACE)
+    return token
+
+
+async def admit(request: Request, token: ApiToken, right: str, slots: str, resources: AsyncExitStack) -> None:
+    """Take a slot for a request, which `resources` gives back.
+
+    Raises:
+        HTTPException: the token lacks the right in the namespace, or it asks too often or too much at once.
+    """
+    namespace = request.query_params.get("namespace", DEFAULT_NAMESPACE)
     if not token.allows(right, namespace):
-        raise PermissionDeniedException(f"the token does not allow {right} in this namespace")
-    wait_seconds = connection.app.state.rate_limiter.acquire(token.id, monotonic())
+        raise HTTPException(403, f"the token does not allow {right} in this namespace")
+    wait_seconds = request.app.state.rate_limiter.acquire(token.id, monotonic())
     if wait_seconds:
-        retry_after = str(int(wait_seconds) + 1)
-        raise HTTPException("too many requests", status_code=429, headers={"Retry-After": retry_after})
-    slots: Slots = connection.app.state.slots[handler.opt[SLOTS_KEY]]
-    resources: AsyncExitStack = connection.scope[_RESOURCES]  # type: ignore[literal-required]
+        raise HTTPException(429, "too many requests", {"Retry-After": str(int(wait_seconds) + 1)})
     try:
-        await resources.enter_async_context(slots.hold(token.id))
+        await resources.enter_async_context(request.app.state.slots[slots].hold(token.id))
     except Overloaded as error:
-        headers = {"Retry-After": str(RETRY_AFTER)}
-        raise HTTPException(error.detail, status_code=error.status, headers=headers) from None
+        raise HTTPException(error.status, error.detail, {"Retry-After": str(RETRY_AFTER)}) from None
 
 
-async def protect_response(message: Message, scope: Scope) -> None:
-    """Mark a response as private, errors included."""
-    mark_private(message)  # type: ignore[arg-type]
-
-
-async def require_right(request: HTTPRequest, namespace: str) -> None:
+async def require_right(request: Request, namespace: str) -> None:
     """Raise unless the token has the right of the route in another namespace that the request reaches."""
-    right = request.route_handler.opt[RIGHT_KEY]
+    right = request.scope["endpoint"].right
     if not await is_allowed(request, right, namespace):
-        raise PermissionDeniedException(f"the token does not allow {right} where this session remembers")
+        raise HTTPException(403, f"the token does not allow {right} where this session remembers")
 
 
-async def is_allowed(connection: HTTPConnection, right: str, namespace: str) -> bool:
+async def is_allowed(request: Request, right: str, namespace: str) -> bool:
     """Return True if a request's token still has a right in a namespace."""
-    token = await _authenticate(connection)
+    token = await _find_token(request)
     return token is not None and token.allows(right, namespace)
 
 
-async def allowed_namespaces(connection: HTTPConnection, right: str, namespaces: Iterable[str]) -> list[str]:
+async def allowed_namespaces(request: Request, right: str, namespaces: Iterable[str]) -> list[str]:
     """Return those of the namespaces in which a request's token has a right."""
-    token = await _authenticate(connection)
+    token = await _find_token(request)
     return [] if token is None else [name for name in namespaces if token.allows(right, name)]
 
 
-async def _authenticate(connection: HTTPConnection) -> auth.ApiToken | None:
+async def _find_token(request: Request) -> ApiToken | None:
     """Return the token, or the one of the inspector session, whose secret a request shows."""
-    kind, _, secret = connection.headers.get("authorization", "").partition(" ")
-    if kind.lower() != "bearer":
+    secret = bearer_secret(request)
+    if secret is None:
         return None
-    sessions = connection.app.state.inspector_sessions
-    token = None if sessions is None else sessions.api_token(secret)
-    return token or await auth.verify(connection.app.state.store, secret)
+    sessions = request.app.state.inspector_sessions
+    token: ApiToken | None = None if sessions is None else sessions.api_token(secret)
+    return token or await auth.verify(request.app.state.store, secret)
+
+
+def bearer_secret(request: Request) -> str | None:
+    """Return the secret in the Authorization header; None if there is none."""
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret if kind.lower() == "bearer" else None
 
 
 log = logging.getLogger("omoide.web")
@@ -213,70 +181,69 @@ PROBLEM_TITLES = {
 }
 
 
-def handle_library_error(request: HTTPRequest, error: OmoideError) -> Response[Problem]:
-    """Return an error of the library as a problem; a conflict becomes 412 if the request has `If-Match`."""
+T = TypeVar("T")
+
+
+class InvalidParameter(HTTPException):
+    """A parameter or a header is invalid."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(400, f"{field} {problem}")
+        self.field = field
+
+
+class JSONResponse(Response, Generic[T]):
+    """Response with a struct as JSON, encoded by the library's codec."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the content as JSON."""
+        return codec.encode(content)
+
+
+def problem_response(request: Request, error: Exception) -> Response:
+    """Log an error, and return it as a problem; an unexpected one without details."""
+    if isinstance(error, OmoideError):
+        problem = _library_problem(request, error)
+    elif isinstance(error, HTTPException):
+        problem = _http_problem(error)
+    elif isinstance(error, RecursionError):
+        problem = _http_problem(HTTPException(400, "the body is nested too deeply"))
+    else:
+        problem = Problem(type="failed", title="Failed", status=500, detail="something failed; see the log")
+        # The message may quote the request; the traceback without it does not.
+        trace = "".join(format_tb(error.__traceback__))
+        log.error("%s: %s\n%s", _route_name(request), type(error).__name__, trace)
+    level = logging.WARNING if problem.status >= 500 else logging.INFO
+    log.log(level, "%s: %d %s", _route_name(request), problem.status, problem.type)
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return Response(msgspec.json.encode(problem), problem.status, headers, PROBLEM_MEDIA_TYPE)
+
+
+def _library_problem(request: Request, error: OmoideError) -> Problem:
+    """Return the problem of an error of the library; a conflict is a 412 if the request has `If-Match`."""
     problem = to_problem(error)
     if isinstance(error, StoreFailed):
         problem = without_store_name(problem, error)
     if "if-match" in request.headers and isinstance(error, Conflict) and not isinstance(error, KeyReused):
         problem = msgspec.structs.replace(problem, status=412)
-    log.log(
-        logging.WARNING if problem.status >= 500 else logging.INFO,
-        "%s: %d %s",
-        route_name(request),
-        problem.status,
-        problem.type,
+    return problem
+
+
+def _http_problem(error: HTTPException) -> Problem:
+    kind, title = PROBLEM_TITLES.get(error.status_code, ("refused", "Refused"))
+    field = error.field if isinstance(error, InvalidParameter) else None
+    return Problem(
+        type=kind, title=title, status=error.status_code, detail=error_line(error.detail), field=field
     )
-    return Response(problem, status_code=problem.status, media_type=PROBLEM_MEDIA_TYPE)
 
 
-def handle_http_error(request: HTTPRequest, error: HTTPException) -> Response[Problem]:
-    """Return an error of Litestar as a problem."""
-    status = error.status_code
-    kind, title = PROBLEM_TITLES.get(status, ("refused", "Refused"))
-    field = None
-    detail = error_line(error.detail)
-    if isinstance(error, NotFoundException):
-        detail = "the path is unknown; GET /schema lists all"
-    elif isinstance(error, MethodNotAllowedException):
-        allowed = {name.lower(): value for name, value in (error.headers or {}).items()}["allow"]
-        detail = f"the path takes {', '.join(sorted(allowed.split(', ')))}"
-    if isinstance(error, ValidationException) and isinstance(error.extra, list) and error.extra:
-        first = error.extra[0]
-        field = first.get("key") if isinstance(first, dict) else None
-        detail = error_line(first.get("message")) if isinstance(first, dict) else detail
-    problem = Problem(type=kind, title=title, status=status, detail=detail or title, field=field)
-    log.info("%s: %d %s", route_name(request), status, kind)
-    return Response(problem, status_code=status, media_type=PROBLEM_MEDIA_TYPE, headers=error.headers)
+async def unknown_path(request: Request, error: Exception) -> Response:
+    """Answer a request that no route takes."""
+    return problem_response(request, HTTPException(404, "the path is unknown; GET /schema lists all"))
 
 
-def handle_unexpected_error(request: HTTPRequest, error: Exception) -> Response[Problem]:
-    """Log an unexpected error, and return a problem without details."""
-    # The message may quote the request; the traceback without it does not.
-    trace = "".join(format_tb(error.__traceback__))
-    log.error("%s: %s\n%s", route_name(request), type(error).__name__, trace)
-    problem = Problem(type="failed", title="Failed", status=500, detail="something failed; see the log")
-    return Response(problem, status_code=500, media_type=PROBLEM_MEDIA_TYPE)
-
-
-def handle_recursion_error(request: HTTPRequest, error: RecursionError) -> Response[Problem]:
-    """Return a problem for a body that is nested too deeply to decode."""
-    return handle_http_error(request, HTTPException("the body is nested too deeply", status_code=400))
-
-
-def route_name(request: HTTPRequest) -> str:
-    """Return the method and the route's template for the log; the path itself may hold anything."""
-    return f"{request.method} {request.scope.get('path_template') or '(no route)'}"
-
-
-T = TypeVar("T")
-
-
-class JSONResponse(Response[T]):
-    """Response whose structs are encoded by the library's codec."""
-
-    def render(self, content: Any, media_type: str, enc_hook: Any = default_serializer) -> bytes:
-        """Return the content as JSON."""
-        if isinstance(content, msgspec.Struct):
-            return codec.encode(content)
-        return super().render(content, media_type, enc_hook)
+def _route_name(request: Request) -> str:
+    """Return the method and the route's path for the log; the path of the request may hold anything."""
+    return f"{request.method} {getattr(request.scope.get('endpoint'), 'path', '(no route)')}"

@@ -1,34 +1,24 @@
 """Build the OpenAPI document from the annotations of the routes.
 
-Litestar's own generator is not used, because the library's values have their own codec: fields that hold code
-are left out, and frozen collections are described by `codec.schema_hook`. The document links the response of
-a write to the operations on that entry.
+Fields that hold code are left out, and frozen collections are described by `codec.schema_hook`. The document
+links the response of a write to the operations on that entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_args, get_origin
 
-from litestar import Response
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import QueryParameter
-from litestar.response import ServerSentEvent
-from msgspec import Meta
 from msgspec import inspect as types
+from msgspec import structs
 from msgspec.inspect import Type
+from starlette.responses import Response
 
 from omoide.core import codec
 from omoide.service.problems import Problem
-from omoide.web.middleware import PROBLEM_MEDIA_TYPE
-from omoide.web.schemas import (
-    ID_PATTERN,
-    INJECTED_PARAMETERS,
-    RIGHT_KEY,
-    ROUTE_INFO_KEY,
-    SCOPE_PARAMETERS,
-    RouteInfo,
-)
+from omoide.web.endpoints import JSON_MEDIA_TYPE, Endpoint, without_null
+from omoide.web.middleware import PROBLEM_MEDIA_TYPE, JSONResponse
+from omoide.web.schemas import ID_PATTERN, SCOPE_PARAMETERS
 
 Schema = dict[str, Any]
 
@@ -147,9 +137,6 @@ def _scalar(info: Type, name: str) -> Schema:
 
 
 COMMON_STATUSES = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503, 504)
-SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
-OPENAPI_MEDIA_TYPE = "application/vnd.oai.openapi+json"
-JSON_MEDIA_TYPE = "application/json"
 _HEADERS = {
     "If-Match": ("The revision that is expected, in quotes, as the ETag gave it; else 412.", r'^"\d{1,15}"$'),
     "Idempotency-Key": (
@@ -161,16 +148,11 @@ _ENTRY_OPERATIONS = ("getEntry", "getHistory", "getProvenance", "getRelated")
 """Operations that take the id of an entry."""
 
 
-def build_document(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str) -> Schema:
-    """Return the OpenAPI document of routes, each given with the prefix of its path."""
+def build_document(endpoints: Iterable[Endpoint], version: str) -> Schema:
+    """Return the OpenAPI document of routes, of which each path has one."""
     shapes = OpenAPISchemas()
     shapes.schema(Problem)
-    paths = {
-        f"{prefix}{path}": {method.lower(): _operation(handler, path, shapes)}
-        for prefix, handler in routes
-        for path in handler.paths
-        for method in handler.http_methods
-    }
+    paths = {one.path: {one.method.lower(): _operation(one, shapes)} for one in endpoints}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -188,25 +170,24 @@ def build_document(routes: Iterable[tuple[str, HTTPRouteHandler]], version: str)
     }
 
 
-def _operation(handler: HTTPRouteHandler, path: str, schemas: OpenAPISchemas) -> Schema:
-    info: RouteInfo = handler.opt[ROUTE_INFO_KEY]
-    summary, _, more = (handler.fn.__doc__ or "").strip().partition("\n")
-    body = {"requestBody": _request_body(info.hints["payload"], schemas)} if "payload" in info.hints else {}
-    right = handler.opt[RIGHT_KEY]
+def _operation(endpoint: Endpoint, schemas: OpenAPISchemas) -> Schema:
+    summary, _, more = (endpoint.handler.__doc__ or "").strip().partition("\n")
+    payload = endpoint.hints.get("payload")
+    body = {} if payload is None else {"requestBody": _request_body(payload, schemas)}
+    right = endpoint.right
     common = (421,) if right is None else (*COMMON_STATUSES, 415) if body else COMMON_STATUSES
-    statuses = sorted({*common, *info.statuses})
     operation: Schema = {
-        "operationId": operation_id(handler, path),
+        "operationId": operation_id(endpoint),
         "summary": summary,
         "x-right": right,
         "parameters": [
-            *(_parameter(name, kind, handler, schemas) for name, kind in _query_parameters(info).items()),
-            *(_header_parameter(name) for name in info.headers),
+            *_query_parameters(endpoint, schemas),
+            *(_header_parameter(name) for name in endpoint.headers),
         ],
         **body,
         "responses": {
-            "200": _success_response(info, path, schemas),
-            **{str(status): _problem_response(status) for status in statuses},
+            "200": _success_response(endpoint, schemas),
+            **{str(status): _problem_response(status) for status in sorted({*common, *endpoint.statuses})},
         },
     }
     if right is None:
@@ -216,40 +197,33 @@ def _operation(handler: HTTPRouteHandler, path: str, schemas: OpenAPISchemas) ->
     return operation
 
 
-def _query_parameters(info: RouteInfo) -> dict[str, Any]:
-    """Return the query parameters and their annotations, those of the scope first."""
-    return {name: SCOPE_PARAMETERS[name] for name in info.scope} | {
-        name: kind for name, kind in info.hints.items() if name not in INJECTED_PARAMETERS
-    }
-
-
-def operation_id(handler: HTTPRouteHandler, path: str) -> str:
-    """Return the operation id of a route: its path in camel case, with `get` before it if it reads."""
-    first, *rest = path.strip("/").split("-")
+def operation_id(endpoint: Endpoint) -> str:
+    """Return the operation id of a route: its name in camel case, with `get` before it if it reads."""
+    first, *rest = endpoint.path.rpartition("/")[2].split("-")
     name = first + "".join(map(str.capitalize, rest))
-    return f"get{name[:1].upper()}{name[1:]}" if "GET" in handler.http_methods else name
+    return f"get{name[:1].upper()}{name[1:]}" if endpoint.method == "GET" else name
 
 
-def _parameter(name: str, hint: Any, handler: HTTPRouteHandler, schemas: OpenAPISchemas) -> Schema:
-    kind, query = (get_args(hint)[0], get_args(hint)[1]) if get_origin(hint) is Annotated else (hint, None)
-    members = [member for member in get_args(kind) if member is not type(None)]
-    kind = members[0] if members else kind
-    parameter: Schema = {"name": name, "in": "query"}
-    if isinstance(query, QueryParameter):
-        bounds = {bound: getattr(query, bound) for bound in ("ge", "le", "min_length")}
-        kind = Annotated[kind, Meta(**{key: value for key, value in bounds.items() if value is not None})]
-        if query.description:
-            parameter["description"] = query.description
-    field = handler.parsed_fn_signature.parameters.get(name)
-    schema = schemas.schema(kind) | ({"pattern": ID_PATTERN} if name in {*SCOPE_PARAMETERS, "id"} else {})
-    if field is not None and not field.has_default:
-        parameter["required"] = True
-        schema = {"minLength": 1, **schema}
-    elif name in handler.opt[ROUTE_INFO_KEY].required:
-        parameter["required"] = True
-    elif field is not None and isinstance(field.default, (str, int, float)):
-        schema = {**schema, "default": field.default}
-    return {**parameter, "schema": schema}
+def _query_parameters(endpoint: Endpoint, schemas: OpenAPISchemas) -> Iterator[Schema]:
+    """Yield the query parameters, those of the scope first."""
+    for name in endpoint.scope:
+        parameter = _parameter(name, SCOPE_PARAMETERS[name], schemas)
+        yield parameter | ({"required": True} if name in endpoint.required else {})
+    for field in structs.fields(endpoint.query):
+        parameter = _parameter(field.name, field.type, schemas)
+        if field.required:
+            parameter |= {"required": True, "schema": {"minLength": 1, **parameter["schema"]}}
+        elif isinstance(field.default, (str, int, float)):
+            parameter["schema"]["default"] = field.default
+        yield parameter
+
+
+def _parameter(name: str, hint: Any, schemas: OpenAPISchemas) -> Schema:
+    schema = schemas.schema(without_null(hint))
+    if name in {*SCOPE_PARAMETERS, "id"}:
+        schema["pattern"] = ID_PATTERN
+    about = {"description": schema.pop("description")} if "description" in schema else {}
+    return {"name": name, "in": "query", **about, "schema": schema}
 
 
 def _header_parameter(name: str) -> Schema:
@@ -266,19 +240,20 @@ def _request_body(kind: Any, schemas: OpenAPISchemas) -> Schema:
     return {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": schemas.schema(kind)}}}
 
 
-def _success_response(info: RouteInfo, path: str, schemas: OpenAPISchemas) -> Schema:
-    kind = info.hints["return"]
-    kind = get_args(kind)[0] if get_origin(kind) is Response else kind
-    response: Schema = {"description": "What was asked for."}
-    if kind is ServerSentEvent:
-        return {**response, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    if kind is bytes:
-        media = SPARQL_RESULTS_MEDIA_TYPE if path == "/sparql" else OPENAPI_MEDIA_TYPE
-        return {**response, "content": {media: {"schema": {"type": "object"}}}}
-    response["content"] = {JSON_MEDIA_TYPE: {"schema": schemas.schema(kind)}}
-    if "If-Match" in info.headers or path == "/entry":
+def _success_response(endpoint: Endpoint, schemas: OpenAPISchemas) -> Schema:
+    kind = endpoint.hints["return"]
+    if isinstance(kind, type) and issubclass(kind, Response):
+        schema: Schema = {"type": "string" if endpoint.media_type.startswith("text/") else "object"}
+    else:
+        schema = schemas.schema(get_args(kind)[0] if get_origin(kind) is JSONResponse else kind)
+    response: Schema = {
+        "description": "What was asked for.",
+        "content": {endpoint.media_type: {"schema": schema}},
+    }
+    name = operation_id(endpoint)
+    if "If-Match" in endpoint.headers or name == "getEntry":
         response["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
-        response["links"] = _response_links("/entry/id" if path == "/remember" else "/id")
+        response["links"] = _response_links("/entry/id" if name == "remember" else "/id")
     return response
 
 

@@ -1,12 +1,8 @@
-"""REST handlers.
-
-Litestar passes arguments by parameter name: `state` and `request` are its own, `memory_scope` is the `Scope`
-of the query string (`schemas.query_scope`), and `payload` is the decoded JSON body (`schemas.route`). All
-other parameters are query parameters. The first line of a docstring is the summary in the OpenAPI document.
-"""
+"""Handlers of the REST routes; `endpoints` tells how they get their arguments."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -14,11 +10,12 @@ from time import monotonic
 from typing import Annotated, Any
 
 import anyio
-from litestar import Response
-from litestar.datastructures import State
-from litestar.exceptions import PermissionDeniedException
-from litestar.params import QueryParameter
-from litestar.response import ServerSentEvent, ServerSentEventMessage
+import msgspec
+from msgspec import Meta
+from starlette.datastructures import State
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from omoide import clock, verbs
 from omoide.core.entry import Entry, Filter, RecallFields, Scope
@@ -73,19 +70,15 @@ from omoide.stores.redaction import mask_url
 from omoide.turns.preview import Preflight
 from omoide.verbs import require
 from omoide.web import schemas
-from omoide.web.middleware import JSONResponse, allowed_namespaces, is_allowed, require_right
-from omoide.web.openapi import SPARQL_RESULTS_MEDIA_TYPE
-from omoide.web.schemas import (
-    AGENT_SCOPE,
-    HTTPRequest,
-    erase_route,
-    etag,
-    expected_rev,
-    idempotency_key,
-    query_route,
-    read_route,
-    write_route,
+from omoide.web.endpoints import erase_route, query_route, read_route, write_route
+from omoide.web.middleware import (
+    InvalidParameter,
+    JSONResponse,
+    allowed_namespaces,
+    is_allowed,
+    require_right,
 )
+from omoide.web.schemas import AGENT_SCOPE
 
 
 @read_route("/agents", scope=AGENT_SCOPE)
@@ -134,7 +127,7 @@ async def who_can(state: State, memory_scope: Scope, payload: schemas.WhoCanBody
     )
 
 
-AGENT_HANDLERS = [agents, identity, spaces, who_can]
+AGENT_ENDPOINTS = [agents, identity, spaces, who_can]
 
 
 @read_route("/sessions")
@@ -172,12 +165,12 @@ def _is_session_in(scope: Scope, header: SessionRecord) -> bool:
 
 @read_route("/context", 404)
 async def context(
-    request: HTTPRequest,
+    request: Request,
     state: State,
     memory_scope: Scope,
     id: str,
     hint: str | None = None,
-    budget: Annotated[int, QueryParameter(ge=1, le=1_000_000)] = 32_000,
+    budget: Annotated[int, Meta(ge=1, le=1_000_000)] = 32_000,
 ) -> SessionContext:
     """Assemble the context of a session for a model, within a token budget."""
     session = await _load_session(request, state, memory_scope, id)
@@ -186,7 +179,7 @@ async def context(
 
 @write_route("/promote", 404, 409)
 async def promote(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.PromoteBody
+    request: Request, state: State, memory_scope: Scope, payload: schemas.PromoteBody
 ) -> PromotionResponse:
     """Plan which short-term memory of a session is promoted, and why; apply it unless `dry_run`."""
     session = await _load_session(request, state, memory_scope, payload.session)
@@ -207,7 +200,7 @@ async def promote(
 
 @write_route("/undo-promotion", 404, 409)
 async def undo_promotion(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.UndoPromotionBody
+    request: Request, state: State, memory_scope: Scope, payload: schemas.UndoPromotionBody
 ) -> PromotionRun:
     """Undo a promotion of a session: the named run, or the last one."""
     session = await _load_session(request, state, memory_scope, payload.session)
@@ -218,18 +211,18 @@ async def undo_promotion(
 
 @query_route("/preflight", 404)
 async def preflight(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.PreflightBody
+    request: Request, state: State, memory_scope: Scope, payload: schemas.PreflightBody
 ) -> Preflight:
     """Return what a model would be sent in a session; no model is called, and nothing is written."""
     session = await _load_session(request, state, memory_scope, payload.session)
     return await session.preflight(payload.message)
 
 
-async def _load_session(request: HTTPRequest, state: State, memory_scope: Scope, id: str) -> Session:
+async def _load_session(request: Request, state: State, memory_scope: Scope, id: str) -> Session:
     """Load a session of the scope, whose memory may lie in another namespace than its transcript.
 
     Raises:
-        PermissionDeniedException: the token lacks the right of the route in the namespace of that memory.
+        HTTPException: the token lacks the right of the route in the namespace of that memory.
     """
     spec = await spec_of(state.store, id, memory_scope.namespace)
     namespace = None if spec.memory is None else spec.memory.namespace
@@ -248,21 +241,22 @@ def _no_model(request: object, journal: object) -> str:
     raise NotImplementedError
 
 
-SESSION_HANDLERS = [sessions, transcript, context, promote, undo_promotion, preflight]
+SESSION_ENDPOINTS = [sessions, transcript, context, promote, undo_promotion, preflight]
 
 
+EVENTS_MEDIA_TYPE = "text/event-stream"
 EVENT_BATCH_SIZE = 200
 EVENT_SILENCE = 15.0
 """Seconds after which a stream without changes sends a comment, which shows whether its client is there."""
 
 
-@read_route("/events", slots="streams")
+@read_route("/events", slots="streams", media_type=EVENTS_MEDIA_TYPE)
 async def events(
-    request: HTTPRequest,
+    request: Request,
     state: State,
     memory_scope: Scope,
-    after: Annotated[int, QueryParameter(ge=0, description="The number after which it begins.")] = 0,
-) -> ServerSentEvent:
+    after: Annotated[int, Meta(ge=0, description="The number after which it begins.")] = 0,
+) -> StreamingResponse:
     """Stream the changes of a scope as they happen: one event per change, without content.
 
     The id of an event is its sequence number; pass the last one as `after` to continue. The stream ends when
@@ -270,7 +264,9 @@ async def events(
     """
     store: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
     is_authorized = partial(is_allowed, request, "read", memory_scope.namespace)
-    return ServerSentEvent(_change_events(store, memory_scope, after, state.poll_interval, is_authorized))
+    stream = _change_events(store, memory_scope, after, state.poll_interval, is_authorized)
+    # A proxy that buffered the stream would hold events back.
+    return StreamingResponse(stream, media_type=EVENTS_MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
 
 
 async def _change_events(
@@ -279,17 +275,17 @@ async def _change_events(
     after: int,
     poll_interval: float,
     is_authorized: Callable[[], Awaitable[bool]],
-) -> AsyncIterator[ServerSentEventMessage]:
+) -> AsyncIterator[bytes]:
     namespace = scope.namespace
-    yield ServerSentEventMessage(comment="following", data=None)
+    yield b": following\n\n"
     sent_at = monotonic()
     while await is_authorized():
         changes = await store.changes(namespace, after=after, limit=EVENT_BATCH_SIZE)
         if not changes and monotonic() - sent_at > EVENT_SILENCE:
-            yield ServerSentEventMessage(comment="waiting", data=None)
+            yield b": waiting\n\n"
             sent_at = monotonic()
         for change in await _changes_within(store, scope, changes, after):
-            yield ServerSentEventMessage(id=str(change.seq), event=change.op, data=change.to_json().decode())
+            yield b"id: %d\nevent: %b\ndata: %b\n\n" % (change.seq, change.op.encode(), change.to_json())
             sent_at = monotonic()
         if changes:
             after = changes[-1].seq
@@ -310,10 +306,10 @@ async def _changes_within(
     )
 
 
-EVENT_HANDLERS = [events]
+EVENT_ENDPOINTS = [events]
 
 
-Limit = Annotated[int, QueryParameter(ge=1, le=200, description="At most so many.")]
+Limit = Annotated[int, Meta(ge=1, le=200, description="At most so many.")]
 
 
 @read_route("/related", 404, 410)
@@ -322,7 +318,7 @@ async def related(
     memory_scope: Scope,
     id: str,
     relation: str | None = None,
-    depth: Annotated[int, QueryParameter(ge=1, le=relations.MAX_DEPTH)] = 1,
+    depth: Annotated[int, Meta(ge=1, le=relations.MAX_DEPTH)] = 1,
     limit: Limit = 100,
 ) -> RelatedResponse:
     """List the memories that one is related to, nearest first."""
@@ -358,11 +354,14 @@ async def review(state: State, memory_scope: Scope, limit: Limit = 50) -> Review
 async def prune(state: State, memory_scope: Scope, payload: schemas.PruneBody) -> PruneReport:
     """Find old, low-confidence or unused memories; forget them unless `dry_run`."""
     Filter(types=payload.types)  # raises with the list of types if one is unknown
-    return await upkeep.prune(state.store, memory_scope, **payload.to_kwargs())
+    return await upkeep.prune(state.store, memory_scope, **_given_fields(payload))
 
 
-@query_route("/sparql", 501, slots="processes")
-async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody) -> Response[bytes]:
+SPARQL_RESULTS_MEDIA_TYPE = "application/sparql-results+json"
+
+
+@query_route("/sparql", 501, slots="processes", media_type=SPARQL_RESULTS_MEDIA_TYPE)
+async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody) -> Response:
     """Run a read-only SPARQL query over the scope; a query that takes too long is stopped."""
     view = await state.graph()
     answer = await view.sparql(
@@ -377,11 +376,36 @@ async def sparql(state: State, memory_scope: Scope, payload: schemas.SparqlBody)
     return Response(answer.to_json(), media_type=SPARQL_RESULTS_MEDIA_TYPE, headers=headers)
 
 
-KNOWLEDGE_HANDLERS = [related, relate, provenance, conflicts, review, prune, sparql]
+KNOWLEDGE_ENDPOINTS = [related, relate, provenance, conflicts, review, prune, sparql]
 
 
-PageLimit = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many.")]
-Timestamp = Annotated[str | None, QueryParameter(description=schemas.TIME_DESCRIPTION)]
+PageLimit = Annotated[int, Meta(ge=1, le=500, description="At most so many.")]
+Timestamp = Annotated[str, Meta(description=schemas.TIME_DESCRIPTION)] | None
+
+
+_ETAG = re.compile(r'(?:W/)?"(\d{1,15})"')
+
+
+def _expected_rev(request: Request) -> int | None:
+    """Return the revision in `If-Match`; None if there is none."""
+    header = request.headers.get("if-match")
+    if header is None:
+        return None
+    match = _ETAG.fullmatch(header.strip())
+    if match is None:
+        raise InvalidParameter("if-match", 'must be one revision in quotes, such as "3"')
+    return int(match[1])
+
+
+def _etag(rev: int) -> dict[str, str]:
+    """Return the ETag header of a revision."""
+    return {"ETag": f'"{rev}"'}
+
+
+def _given_fields(body: schemas.RequestBody) -> dict[str, Any]:
+    """Return the fields of a body that are not None."""
+    fields = msgspec.structs.asdict(body)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def parse_timestamp(value: str | None, field: str) -> int | None:
@@ -394,17 +418,17 @@ def parse_timestamp(value: str | None, field: str) -> int | None:
     "/remember", 404, 409, 410, 412, 502, 507, required=("agent",), headers=("If-Match", "Idempotency-Key")
 )
 async def remember(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.RememberBody
-) -> Response[RememberResponse]:
+    request: Request, state: State, memory_scope: Scope, payload: schemas.RememberBody
+) -> JSONResponse[RememberResponse]:
     """Store a memory of an agent.
 
     With an `id`, the memory with that id gets a new revision. A repeated request with the same
     `Idempotency-Key` is applied once; `If-Match` refuses the request if the memory has another revision. With
     a `key`, it supersedes the value that the key had in exactly this scope; `If-Match` refers to that value.
     """
-    fields = payload.to_kwargs()
-    fields["expected_rev"] = expected_rev(request)
-    fields["idempotency_key"] = idempotency_key(request)
+    fields = _given_fields(payload)
+    fields["expected_rev"] = _expected_rev(request)
+    fields["idempotency_key"] = request.headers.get("idempotency-key")
     result = await verbs.remember(state.store, fields.pop("content"), memory_scope, **fields)
     response = RememberResponse(
         outcome=result.outcome,
@@ -412,7 +436,7 @@ async def remember(
         superseded=result.metadata.get("superseded"),
         notices=result.notices,
     )
-    return JSONResponse(response, headers=etag(result.entry.rev))
+    return JSONResponse(response, headers=_etag(result.entry.rev))
 
 
 @write_route("/documents", 404, 409, 410, 412, 501, 502, 507, required=("agent",))
@@ -433,7 +457,7 @@ async def documents(state: State, memory_scope: Scope, payload: schemas.Document
 @query_route("/recall", 502)
 async def recall(state: State, memory_scope: Scope, payload: schemas.RecallBody) -> RecallResponse:
     """Return the memories that match a query best, each with the reasons."""
-    filter = Filter() if payload.filter is None else Filter.new(payload.filter.to_kwargs())
+    filter = Filter() if payload.filter is None else Filter.new(_given_fields(payload.filter))
     fields: RecallFields = {
         "filter": filter,
         "max_tokens": payload.max_tokens,
@@ -470,7 +494,7 @@ async def entries(
     type: str | None = None,
     tag: str | None = None,
     key: str | None = None,
-    min_confidence: Annotated[float, QueryParameter(ge=0, le=1)] = 0.0,
+    min_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.0,
     since: Timestamp = None,
     until: Timestamp = None,
     as_of: Timestamp = None,
@@ -495,11 +519,11 @@ async def entries(
 
 
 @read_route("/entry", 404, 410)
-async def entry(state: State, memory_scope: Scope, id: str, as_of: Timestamp = None) -> Response[Entry]:
+async def entry(state: State, memory_scope: Scope, id: str, as_of: Timestamp = None) -> JSONResponse[Entry]:
     """Return one memory, as it is or as it was; its revision is the ETag."""
     store: SupportsGet = require(state.store, SupportsGet, "find a memory by its id")
     entry = await store.get(id, memory_scope, as_of=parse_timestamp(as_of, "as_of"))
-    return JSONResponse(entry, headers=etag(entry.rev))
+    return JSONResponse(entry, headers=_etag(entry.rev))
 
 
 @read_route("/history", 404)
@@ -511,8 +535,8 @@ async def history(state: State, memory_scope: Scope, id: str) -> HistoryResponse
 
 @write_route("/forget", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def forget(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.ForgetBody
-) -> Response[Entry]:
+    request: Request, state: State, memory_scope: Scope, payload: schemas.ForgetBody
+) -> JSONResponse[Entry]:
     """Forget a memory, or replace it by another one; `restore` brings it back."""
     entry = await verbs.forget(
         state.store,
@@ -520,18 +544,18 @@ async def forget(
         memory_scope,
         reason=payload.reason,
         replacement=payload.replacement,
-        expected_rev=expected_rev(request),
+        expected_rev=_expected_rev(request),
     )
-    return JSONResponse(entry, headers=etag(entry.rev))
+    return JSONResponse(entry, headers=_etag(entry.rev))
 
 
 @write_route("/restore", 404, 409, 410, 412, 507, headers=("If-Match",))
 async def restore(
-    request: HTTPRequest, state: State, memory_scope: Scope, payload: schemas.RestoreBody
-) -> Response[Entry]:
+    request: Request, state: State, memory_scope: Scope, payload: schemas.RestoreBody
+) -> JSONResponse[Entry]:
     """Bring a forgotten memory back."""
-    entry = await verbs.reinstate(state.store, payload.id, memory_scope, expected_rev=expected_rev(request))
-    return JSONResponse(entry, headers=etag(entry.rev))
+    entry = await verbs.reinstate(state.store, payload.id, memory_scope, expected_rev=_expected_rev(request))
+    return JSONResponse(entry, headers=_etag(entry.rev))
 
 
 @write_route("/pin", 404, 409, 410, 507)
@@ -566,7 +590,7 @@ async def erase(state: State, memory_scope: Scope, payload: schemas.EraseBody) -
 
 @read_route("/changes")
 async def changes(
-    state: State, memory_scope: Scope, after: Annotated[int, QueryParameter(ge=0)] = 0, limit: PageLimit = 100
+    state: State, memory_scope: Scope, after: Annotated[int, Meta(ge=0)] = 0, limit: PageLimit = 100
 ) -> ChangesResponse:
     """List the changes of a scope after a sequence number, in commit order: ids, and no content."""
     store: SupportsFeed = require(state.store, SupportsFeed, "tell what changed")
@@ -575,17 +599,17 @@ async def changes(
     return ChangesResponse(changes=tuple(changes))
 
 
-MEMORY_HANDLERS = [
+MEMORY_ENDPOINTS = [
     *(remember, documents, recall, entries, entry, history, forget, restore, pin, unpin, pins, erase, changes)
 ]
 
 
 @read_route("/status")
 async def status(
-    request: HTTPRequest,
+    request: Request,
     state: State,
     memory_scope: Scope,
-    check: Annotated[bool, QueryParameter(description="Whether to look if the store is sound.")] = False,
+    check: Annotated[bool, Meta(description="Whether to look if the store is sound.")] = False,
 ) -> StatusResponse:
     """Return statistics of the scope; with `check`, also the problems of an integrity check.
 
@@ -595,7 +619,7 @@ async def status(
     store: SupportsQuery = require(state.store, SupportsQuery, "tell figures about itself")
     sees_store = await is_allowed(request, "admin", ALL_NAMESPACES)
     if check and not sees_store:
-        raise PermissionDeniedException("a check is of all namespaces; use a token with admin in '*'")
+        raise HTTPException(403, "a check is of all namespaces; use a token with admin in '*'")
     stats = await store.stats(memory_scope)
     name = mask_url(str(state.store)).removeprefix("<store ").removesuffix(">")
     if not sees_store:
@@ -615,11 +639,11 @@ async def owners(state: State, memory_scope: Scope) -> OwnersResponse:
 
 
 @read_route("/namespaces", scope=("namespace",))
-async def namespaces(request: HTTPRequest, state: State, memory_scope: Scope) -> NamespacesResponse:
+async def namespaces(request: Request, state: State, memory_scope: Scope) -> NamespacesResponse:
     """List the namespaces with memories or documents that the token may read."""
     store: SupportsDocuments = require(state.store, SupportsDocuments, "list its namespaces")
     allowed = await allowed_namespaces(request, "read", await store.namespaces())
     return NamespacesResponse(namespaces=tuple(allowed))
 
 
-STATUS_HANDLERS = [status, owners, namespaces]
+STATUS_ENDPOINTS = [status, owners, namespaces]

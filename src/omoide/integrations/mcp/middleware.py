@@ -9,7 +9,7 @@ import anyio.lowlevel
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from omoide.service.limits import Overloaded, Slots, mark_private, refusal
+from omoide.service.limits import Overloaded, Slots, refusal
 
 CALLS_PER_CLIENT = 8
 TOTAL_CALLS = 32
@@ -95,22 +95,6 @@ class NoEventStreams:
             await _refuse(send, 405, "no-such-method", "there are no event streams here; use POST")
         else:
             await self._app(scope, receive, send)
-
-
-class PrivateResponses:
-    """ASGI middleware that marks responses as private."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and mark its response."""
-
-        async def send_marked(message: Message) -> None:
-            mark_private(message)
-            await send(message)
-
-        await self._app(scope, receive, send_marked)
 
 
 def _client(scope: Scope) -> str:

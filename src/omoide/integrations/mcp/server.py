@@ -51,7 +51,7 @@ from omoide.core.value import check_instance
 from omoide.errors import Invalid, NotFound, OmoideError
 from omoide.integrations.mcp import tools
 from omoide.integrations.mcp.arguments import coerce
-from omoide.integrations.mcp.middleware import CallLimits, NoEventStreams, PrivateResponses
+from omoide.integrations.mcp.middleware import CallLimits, NoEventStreams
 from omoide.integrations.mcp.schemas import input_schema, output_schema
 from omoide.integrations.mcp.tools import ServerContext, ServerTool, entry_details, set_scope_fields
 from omoide.longterm import queries
@@ -60,7 +60,7 @@ from omoide.service.agents import AgentInfo
 from omoide.service.auth import bind, is_loopback, url_of
 from omoide.service.connections import Server, server_config
 from omoide.service.problems import Problem, error_line, to_problem
-from omoide.service.requests import REQUEST_TIMEOUT, RequestLimits
+from omoide.service.requests import REQUEST_TIMEOUT, PrivateResponses, RequestLimits
 from omoide.stores.protocols import SupportsQuery
 from omoide.stores.records import Query
 from omoide.tools import memory_tools
