@@ -104,7 +104,7 @@ def test_whatever_is_repaired_is_json(text: str) -> None:
 async def test_the_events_say_that_an_answer_was_repaired() -> None:
     """The value is there, what the model said is kept, and only a repaired answer has the event."""
     for answer, kinds in (("{'label': 'spam',}", ["answer_repaired"]), ('{"label": "spam"}', [])):
-        result = await omoide.turn(SPEC, "Win a lamp!", model=lambda request, journal, said=answer: said)  # type: ignore[misc]
+        result = await omoide.turn(SPEC, "Win a lamp!", model=lambda request, journal, said=answer: said)
         assert result.value == Mail(label="spam")
         assert result.content == answer
         assert [event.kind for event in result.events if event.kind == "answer_repaired"] == kinds
