@@ -28,7 +28,7 @@ from omoide.promotion import (
     RuleExtractor,
 )
 from omoide.sessions import Session
-from omoide.sessions.extractor import parse_answer
+from omoide.sessions.extractor import read_answer
 from omoide.stores import open_store
 from omoide.turns import Event, ProviderModel
 
@@ -89,6 +89,18 @@ async def only_entry(store: Any, content: str) -> Entry:
 
 
 # Good answers
+
+
+async def test_an_answer_that_is_almost_json_is_repaired(store: Any) -> None:
+    """No second request is needed, and the events say so."""
+    heard: list[Event] = []
+    async with served(store, answer(found())[:-1] + ",}", on_event=heard.append) as (session, site):
+        await session.promote(extract=True)
+    assert await live(store) == ["The user lives in Paris."]
+    assert [one.kind for one in heard] == [
+        *("model_called", "model_replied", "answer_repaired", "memories_extracted")
+    ]
+    assert len(site.requests) == 1
 
 
 async def test_what_the_model_finds_is_promoted_with_evidence_and_cost(store: Any) -> None:
@@ -593,4 +605,4 @@ async def test_what_a_document_says_is_not_shown_to_be_revised(store: Any) -> No
 
 def test_an_answer_without_memories_is_one() -> None:
     """There may be nothing worth keeping."""
-    assert parse_answer('{"memories": []}', {}) == ()
+    assert read_answer('{"memories": []}')[0].memories == []

@@ -779,7 +779,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         name: str,
         *,
         description: str = "",
-        schema: type | None = None,
+        schema: type | Schema | None = None,
         plugins: Sequence[PluginLike] = (),
         default_plugins: DefaultPluginOverrides = None,
         actions: Sequence[Action] = (),
@@ -803,7 +803,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             name=name,
             description=description,
-            schema=None if schema is None else Schema(schema, owner),
+            schema=schema if schema is None or isinstance(schema, Schema) else Schema(schema, owner),
             plugins=mounted,
             actions=tuple(_check_list(actions, owner, "actions")),
             routes=_collect_routes(owner, strategy, routes, mounted),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cached_property
@@ -19,6 +20,9 @@ ErrorFactory = Callable[[str, str, str], OmoideError]
 
 class Schema:
     """The schema of a mapping, defined by a class."""
+
+    is_open = False
+    """Whether a mapping may have more than the fields."""
 
     def __init__(self, model_type: Any, owner: str) -> None:
         self.model_type = model_type
@@ -58,12 +62,15 @@ class Schema:
         info: Any = msgspec.inspect.type_info(self.model_type)
         return {field.encode_name: field.name for field in info.fields}
 
-    def check(self, data: Mapping[str, Any], make_error: ErrorFactory = Invalid) -> Any:
+    def check(
+        self, data: Mapping[str, Any], make_error: ErrorFactory = Invalid, *, strict: bool = False
+    ) -> Any:
         """Convert a mapping to an instance of the schema's class.
 
         Args:
             data: the mapping.
             make_error: builds the error to raise from field, problem and remedy.
+            strict: read the data as JSON, in which "5" is no number; pydantic alone differs.
 
         Raises:
             OmoideError: the error of `make_error`, if a field is wrong, missing or unknown.
@@ -72,16 +79,18 @@ class Schema:
         plain = {str(key): thaw(value) for key, value in data.items()}
         # Checked here, because msgspec and pydantic ignore unknown fields by default.
         for name in plain:
-            if name not in self.fields:
+            if name not in self.fields and not self.is_open:
                 raise make_error(name, "is an unknown field", f"use {', '.join(self.fields) or 'no fields'}")
         try:
-            return self._convert(plain)
+            return self._convert(plain, strict)
         except OmoideError:
             raise
         except (msgspec.ValidationError, ValueError) as error:
             raise make_error(*self._parse_error(error)) from error
 
-    def _convert(self, plain: dict[str, Any]) -> Any:
+    def _convert(self, plain: dict[str, Any], strict: bool = False) -> Any:
+        if self._pydantic and strict:
+            return self.model_type.model_validate_json(json.dumps(plain), strict=True)
         if self._pydantic:
             return self.model_type.model_validate(plain)
         return msgspec.convert(plain, self.model_type, dec_hook=codec.freeze_hook)
@@ -120,7 +129,8 @@ class Schema:
     def _cached_json_schema(self) -> dict[str, Any]:
         if self._pydantic:
             schema: dict[str, Any] = self.model_type.model_json_schema()
-            return schema
+            root = schema.pop("$ref", "").rpartition("/")[2]  # a recursive schema is one of its definitions
+            return schema | schema["$defs"][root] if root else schema
         schemas = msgspec.json.schema_components(
             [self.model_type], schema_hook=codec.schema_hook, ref_template="#/$defs/{name}"
         )

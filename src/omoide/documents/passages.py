@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from omoide.documents.formats import Block, DocumentText
+from omoide.retrieval.sentences import sentence_ends
 from omoide.stores.records import CHUNK_WORDS
 
 MAX_WORDS = CHUNK_WORDS
@@ -17,7 +18,6 @@ SEPARATOR = " > "
 """Stands between the headings of a passage."""
 
 _WORD = re.compile(r"\S+")
-_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s|[\u3002\uff01\uff1f]|\n")
 
 
 class DocumentPassage(NamedTuple):
@@ -78,8 +78,7 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     while start < end:
         stop = _longest(text, start, end)
         if stop < end:
-            sentences = [found.end() for found in _SENTENCE.finditer(text, start + (stop - start) // 2, stop)]
-            stop = sentences[-1] if sentences else stop
+            stop = max(sentence_ends(text, start + (stop - start) // 2, stop), default=stop)
         piece = text[start:stop]
         if piece.strip():
             yield start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache as once
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from omoide.embedders.protocol import Embedder
-from omoide.errors import Invalid
+from omoide.errors import EmbedderFailed, Invalid
+from omoide.extensions import EMBEDDERS, extension_names, find_extension, use_extension
 from omoide.forks import ForkSafeLock
 
 EMBEDDER_CHOICES = "'auto', 'local', 'none', 'provider:model', an embedder, or a function"
@@ -21,8 +23,9 @@ _load_lock = ForkSafeLock()  # `cache` alone would let two threads load the same
 def choose(embedder: str | Embedder | Callable[[list[str]], Any] | None = "auto") -> Embedder | None:
     """Return the embedder for a name, an embedder or a function, or None for none.
 
-    `auto` is the local encoder where the extra `vector` is installed, else none. The local encoder is loaded
-    once and shared.
+    `auto` is the local encoder where the extra `vector` is installed, else none. Other names are those of
+    installed distributions, which offer them as entry points of `omoide.embedders`. An encoder that has a
+    name is loaded once and shared.
 
     Raises:
         Invalid: The name is unknown, or the function has no name that is the same in every process.
@@ -61,7 +64,8 @@ def _embedder_by_name(name: str) -> Embedder | None:
 
             return ProviderEmbedder(name)
         case _:
-            raise Invalid("embedder", f"{name!r} is unknown", f"pass {EMBEDDER_CHOICES}")
+            with _load_lock:
+                return _load_extension(name)
 
 
 def _is_installed(*packages: str) -> bool:
@@ -74,6 +78,22 @@ def _load_local() -> Embedder:
     from omoide.embedders.local import LocalEmbedder
 
     return LocalEmbedder()
+
+
+@once
+def _load_extension(name: str) -> Embedder:
+    """Return the embedder of a distribution that offers the name, as an entry point of `omoide.embedders`."""
+    fail = partial(EmbedderFailed, name)
+    extension = find_extension(EMBEDDERS, name, fail)
+    if extension is None:
+        others = ", ".join(map(repr, extension_names(EMBEDDERS)))
+        installed = f"; installed are {others}" if others else ""
+        raise Invalid("embedder", f"{name!r} is unknown", f"pass {EMBEDDER_CHOICES}{installed}")
+    embedder = use_extension(extension, fail)
+    if isinstance(embedder, type) or not isinstance(embedder, Embedder):
+        problem = f"cannot be had: {extension} gave a {type(embedder).__name__}, which is no embedder"
+        raise fail(problem, "tell its authors: an embedder has name, dim and embed")
+    return embedder
 
 
 def _function_name(function: Callable[..., Any]) -> str:

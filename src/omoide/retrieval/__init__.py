@@ -1,9 +1,10 @@
 """Rank the memories of a scope for a query, and explain the ranking.
 
 The package is pure: it knows no store. `text` tokenizes, stems and extracts what a store indexes of a text,
-`queries` parses queries, `times` the times in them. `pool` holds the candidates as NumPy columns and computes
-their lexical and vector scores, `ranking` weights these and other features, `relevance` estimates how likely
-a hit helps and which hits a newer one replaces. Only these three need NumPy.
+`sentences` finds where sentences end. `queries` parses queries, `times` the times in them. `pool` holds the
+candidates as NumPy columns and computes their lexical and vector scores, `ranking` weights these and other
+features, `relevance` estimates how likely a hit helps and which hits a newer one replaces. Only these three
+need NumPy.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from unicodedata import category, combining, normalize
 from Stemmer import Stemmer
 
 from omoide.errors import MissingExtra, NotFound
+from omoide.retrieval.sentences import sentence_ends
 
 ENGLISH = "en"
 _ALGORITHMS = {
@@ -343,16 +344,12 @@ def chunks(text: str, max_words: int = 80) -> list[str]:
     return [piece for piece in pieces if piece] or [text]
 
 
-# A run of signs is read from its first one only: from each of them would be quadratic.
-_SENTENCE_END = re.compile(
-    r"(?<![.!?。！？])[.!?。！？]++[\"')\]]*+\s+|\n+|(?<=[。！？])"  # noqa: RUF001
-)
 _PIECE = re.compile(r"\S+\s*")
 
 
 def _sentences(text: str, max_words: int) -> Iterator[str]:
     start = 0
-    for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+    for end in [*sentence_ends(text), len(text)]:
         sentence, start = text[start:end], end
         if _word_count(sentence) <= max_words:
             yield sentence

@@ -41,6 +41,7 @@ from omoide.turns.journal import EventEmitter
 from omoide.turns.model import Reply, Request, call_model
 from omoide.turns.options import TurnOptions
 from omoide.turns.prompt import Message, Prompt, Usage, quote, truncate
+from omoide.turns.repair import repair_object
 from omoide.turns.spec import AgentSpec
 
 ATTEMPTS = 2
@@ -184,7 +185,10 @@ class ModelExtractor:
         for attempt in range(ATTEMPTS):
             reply = await self._ask(messages, attempt)
             try:
-                memories = parse_answer(reply.content, labels)
+                answer, repaired = read_answer(reply.content)
+                if repaired:
+                    await self._events.emit("answer_repaired", round=attempt)
+                memories = parse_answer(answer, labels)
                 usage = self._usage
                 found = Extraction(
                     memories=memories,
@@ -239,16 +243,30 @@ class ModelExtractor:
         await self._events.emit("model_retried", error=type(error).__name__, attempt=attempt, wait_s=wait)
 
 
-def parse_answer(content: str, labels: dict[str, Entry]) -> tuple[ExtractedMemory, ...]:
-    """Return the memories of an answer, or raise `Invalid` unless all of it has the shape asked for."""
+def read_answer(content: str) -> tuple[_Answer, bool]:
+    """Return the answer that a text is as a whole, and whether it was no JSON until it was repaired.
+
+    Raises:
+        Invalid: the text has another shape.
+    """
     if len(content) > MAX_ANSWER_CHARS:
         raise Invalid("answer", f"has {len(content)} characters", f"use at most {MAX_ANSWER_CHARS}")
     text = content.strip()
     fenced = _FENCE.match(text)
     try:
-        answer = msgspec.json.decode(fenced[1] if fenced else text, type=_Answer)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return msgspec.json.decode(fenced[1] if fenced else text, type=_Answer), False
+    except msgspec.ValidationError as error:
         raise Invalid("answer", f"has another shape ({error})", "ask again") from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        plain = repair_object(text)
+        try:
+            return msgspec.convert(plain, _Answer), True
+        except msgspec.ValidationError:
+            raise Invalid("answer", f"is no JSON ({error})", "ask again") from error
+
+
+def parse_answer(answer: _Answer, labels: dict[str, Entry]) -> tuple[ExtractedMemory, ...]:
+    """Return the memories of an answer, or raise `Invalid` unless all of it is as asked for."""
     found = []
     for at, memory in enumerate(answer.memories):
         if memory.target is not None and memory.target not in labels:

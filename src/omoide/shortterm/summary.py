@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from omoide.core.value import check_count, check_tuple
+from omoide.retrieval.sentences import sentence_ends
 from omoide.retrieval.text import TokenCounter, estimate_tokens
 from omoide.shortterm.memory import BufferMessage
 
@@ -20,9 +21,7 @@ _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
 _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _LIST_MARKER = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?| {0,3}#{1,6}\s+")
 _EMPHASIS = re.compile(r"\*\*|__")
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s+")
 _SPACES = re.compile(r"\s+")
-_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|Mr|Mrs|Ms|Dr|St|No|[A-Z])\.$")
 
 
 def sentences(text: str) -> list[str]:
@@ -68,12 +67,9 @@ def _flush_paragraph(paragraph: list[str]) -> Iterator[str]:
 
 def _split_sentences(line: str) -> Iterator[str]:
     start = 0
-    for end in _SENTENCE_END.finditer(line):
-        # Eight characters and the dot are enough for the longest abbreviation and the space before it.
-        if _ABBREVIATION.search(line[max(start, end.start() - 8) : end.start() + 1]):
-            continue
-        yield line[start : end.end()].rstrip()
-        start = end.end()
+    for end in sentence_ends(line):
+        yield line[start:end].rstrip()
+        start = end
     rest = line[start:].strip()
     if rest:
         yield rest

@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -21,7 +22,9 @@ import msgspec
 from omoide import embedders
 from omoide.embedders import Embedder
 from omoide.errors import DiskFull, Invalid, NotFound, OmoideError, StoreFailed
+from omoide.extensions import STORES, extension_names, find_extension, use_extension
 from omoide.stores.async_store import AsyncStore
+from omoide.stores.protocols import Store
 from omoide.stores.redaction import GUARDS, Guard, mask_url
 from omoide.stores.semantics import StoreSettings
 
@@ -35,10 +38,13 @@ _MODULES = {
     "postgres": "omoide.stores.postgres.store",
 }
 """Modules that open stores other than `memory://`, by URL scheme; imported on demand."""
+OWN_SCHEMES = ("memory", *_MODULES)
 
 
 def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncStore:
     """Open the store at a URL: `memory://`, `sqlite:///path`, `postgresql://…` or `redis://…`.
+
+    Other schemes are those of installed distributions, which offer them as entry points of `omoide.stores`.
 
     Args:
         url: The URL; settings may follow as query parameters, such as `?durability=power&mode=ro`.
@@ -56,13 +62,28 @@ def open_store(url: str, *, embedder: Any = "auto", **settings: Any) -> AsyncSto
         chosen = _parse_settings({**address.options, **settings})
         return AsyncStore(MemoryStore(embedders.choose(embedder), chosen), url)
     if scheme not in _MODULES:
-        raise Invalid("url", f"{mask_url(url)!r} names no kind of store that is known", URL_REMEDY)
+        return cast("AsyncStore", _open_extension(url, scheme, embedder, settings))
     place = import_module(_MODULES[scheme])
     own = {name: address.options[name] for name in address.options if name in place.OPTIONS}
     others = {name: address.options[name] for name in address.options if name not in own}
     chosen = _parse_settings({**others, **settings}, also=place.OPTIONS)
     open_at: Callable[[StoreURL, Any, StoreSettings], AsyncStore] = place.open_at
     return open_at(address._replace(options=own), embedder, chosen)
+
+
+def _open_extension(url: str, scheme: str, embedder: Any, settings: dict[str, Any]) -> Store:
+    """Open the store of a distribution that offers the scheme, as an entry point of `omoide.stores`."""
+    fail = partial(StoreFailed, mask_url(url))
+    extension = find_extension(STORES, scheme, fail) if scheme else None
+    if extension is None:
+        others = "".join(f", {name}://" for name in extension_names(STORES) if name not in OWN_SCHEMES)
+        remedy = f"{URL_REMEDY}{others and ', or what is installed beside: '}{others.removeprefix(', ')}"
+        raise Invalid("url", f"{mask_url(url)!r} names no kind of store that is known", remedy)
+    store = use_extension(extension, fail, url, embedder=embedder, **settings)
+    if not isinstance(store, Store):
+        problem = f"cannot be had: {extension} gave a {type(store).__name__}, which is no store"
+        raise fail(problem, "tell its authors: a store has write, recall and list_entries")
+    return store
 
 
 def _parse_settings(given: dict[str, Any], also: Sequence[str] = ()) -> StoreSettings:

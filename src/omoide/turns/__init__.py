@@ -1,6 +1,6 @@
 """Run turns of an agent: recall, prompt, model and tools, capture.
 
-- `spec`: `AgentSpec` and its parts, from code, JSON or YAML; `json_schema`: classes from JSON Schemas.
+- `spec`: `AgentSpec` and its parts, from code, JSON or YAML; `json_schema`: checks against JSON Schemas.
 - `runner`: `turn`, `chat`, `stream`, `replay` and their results; `preview`: `preflight`.
 - `options`: keyword arguments of a turn; `loop`: the loop of model and tools; `tools`: tool execution.
 - `prompt`: messages and prompt assembly; `model`: the `Model` protocol; `provider`: models of providers.

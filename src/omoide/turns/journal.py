@@ -39,6 +39,7 @@ EVENT_KINDS = (
     "model_called",
     "model_retried",
     "model_replied",
+    "answer_repaired",
     "tool_started",
     "tool_finished",
     "tool_failed",

@@ -1,410 +1,425 @@
-"""Make msgspec classes from JSON Schemas.
+"""Check data against JSON Schemas.
 
 An agent's state and its structured output are checked against a class. A spec that was read from data has
-only the JSON Schema, and the class is made from it. A keyword that no class can check is refused, so that
-nothing is silently left out.
+only the JSON Schema, and the data is checked against that, by the package `jsonschema_rs`. A schema may come
+from anyone: references lead nowhere else, and the work of a check is bounded before it begins.
 """
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import partial, reduce
+from functools import partial
 from importlib import import_module
-from operator import or_
-from types import GenericAlias, NoneType
-from typing import Annotated, Any, Literal
+from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 import msgspec
 
-from omoide.core.frozen import EMPTY_MAP, FrozenMap, freeze_map, thaw
-from omoide.errors import InvalidDefinition
+from omoide.core.frozen import freeze_map
+from omoide.core.schema import Schema
+from omoide.errors import InvalidDefinition, MissingExtra
 
-# The parser of `re`, which is no public module.
-_parser: Any = import_module("re._parser")
-_codes: Any = import_module("re._constants")
+MAX_PARTS = 10_000
+"""Maximum number of the schemas in a schema."""
+MAX_STEPS = 2_000_000
+"""Steps that checking data may take; most of them take less than a microsecond."""
+MAX_PATTERN_LENGTH = 10_000
+"""Maximum length of a text that is compared with a pattern."""
+MAX_LOOKAROUND_LENGTH = 1_000
+"""The same for a pattern with look-around or references to its groups, whose work may be quadratic."""
 
-_REF_PREFIX = "#/$defs/"
-_ANNOTATIONS = frozenset({"title", "description", "examples", "default", "$schema", "$defs"})
-_BOUNDS = {
-    "minimum": "ge",
-    "maximum": "le",
-    "exclusiveMinimum": "gt",
-    "exclusiveMaximum": "lt",
-    "multipleOf": "multiple_of",
-}
-_LENGTHS = {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"}
-_COUNTS = {"minItems": "min_length", "maxItems": "max_length"}
-_SIZES = {"minProperties": "min_length", "maxProperties": "max_length"}
-_KEYWORDS: dict[str, frozenset[str]] = {
-    "string": frozenset({*_LENGTHS, "format", "contentEncoding"}),
-    "integer": frozenset(_BOUNDS),
-    "number": frozenset(_BOUNDS),
-    "boolean": frozenset(),
-    "null": frozenset(),
-    "array": frozenset({*_COUNTS, "items", "prefixItems", "uniqueItems"}),
-    "object": frozenset({*_SIZES, "properties", "required", "additionalProperties", "propertyNames"}),
-}
-_SCALARS: dict[str, tuple[type, dict[str, str]]] = {
-    "string": (str, _LENGTHS),
-    "integer": (int, _BOUNDS),
-    "number": (float, _BOUNDS),
-    "boolean": (bool, {}),
-    "null": (NoneType, {}),
-}
-_FORMATS: dict[object, Any] = {
-    "date-time": Annotated[datetime, msgspec.Meta(tz=True)],
+_SAME_VALUE = ("allOf", "anyOf", "oneOf", "not", "dependentSchemas", "dependencies", "if")
+"""Keywords whose schemas apply to the value itself; of `then` and `else` only one does."""
+_ANY_MEMBER = ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames")
+_ITEMS = ("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains")
+_BY_NAME = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+)
+_PARTS = (*_SAME_VALUE, "then", "else", *_ANY_MEMBER, *_ITEMS, "properties", "$defs", "definitions")
+_OPEN = frozenset({"allOf", "anyOf", "oneOf", "if", "patternProperties"})
+"""Keywords of an object that may describe more members than its properties."""
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+_FORMATS: dict[str, Any] = {
+    "date-time": datetime,
     "date": date,
-    "time": Annotated[time, msgspec.Meta(tz=True)],
+    "time": time,
     "duration": timedelta,
     "uuid": UUID,
     "decimal": Decimal,
+    "base64": bytes,
 }
-_PENDING = object()  # marks a reference under way, to find one that refers to itself
-
-SchemaNode = FrozenMap[str, Any]
-
-
-def type_from_schema(schema: Mapping[str, Any], name: str) -> type:
-    """Return a class for an object schema; errors call the schema `name`."""
-    root = freeze_map(schema, name)
-    if root.get("type") != "object":
-        raise _invalid(name, f"has the type {root.get('type')!r}", "describe an object")
-    builder = _SchemaBuilder(_get_mapping(root, "$defs", name))
-    _check_keywords(root, name, "type", *_KEYWORDS["object"])
-    made = builder.struct_type(root, name)
-    try:
-        # msgspec checks a class when a decoder is built for it; otherwise the first answer would fail.
-        msgspec.json.Decoder(made)
-    except (TypeError, ValueError) as error:
-        raise _invalid(name, f"cannot be made into a class ({error})", "simplify it") from error
-    builder.check_defaults()
-    return made
+"""Formats that are read as the fields of a class are."""
+_LOOKAROUND = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k")
+_PATTERN_STEPS = 50
+_CHARACTERS_PER_STEP = 50
+_MAX_PATTERN_BYTES = 128 * 1024
+_MAX_BACKTRACKS = 10_000
+_MAX_EXPLAINED_STEPS = 100_000  # each may take ten microseconds then
 
 
-class _SchemaBuilder:
-    """Builds the classes of one schema."""
+class SchemaDocument(Schema):
+    """The schema of a mapping, as a JSON Schema."""
 
-    def __init__(self, defs: SchemaNode) -> None:
-        self._defs = defs
-        self._resolved: dict[
-            tuple[str, str | None], Any
-        ] = {}  # by reference, and by the field that distinguishes variants
-        self._defaults: list[tuple[str, Any, Any]] = []
+    def __init__(self, schema: Mapping[str, Any], owner: str) -> None:
+        self.owner = owner
+        self._plain: dict[str, Any] = freeze_map(schema, owner).to_python()
+        prepared = _Preparation(self._plain, owner)
+        self._work = prepared.work()
+        self._validator = _compile(prepared.root, owner)
+        self._properties: dict[str, Any] = prepared.own_part.get("properties", {})
+        self.fields = {name: name for name in self._properties}
+        closed = self.fields and prepared.own_part.get("additionalProperties", False) is False
+        self.is_open = not closed or not _OPEN.isdisjoint(prepared.own_part)
+        self._check_defaults()
 
-    def type_of(self, schema: object, path: str) -> Any:
-        """Return the type of a part of the schema."""
-        if schema is True:
-            return Any
-        if not isinstance(schema, FrozenMap):
-            raise _invalid(path, f"is {schema!r}", "describe a type with an object")
-        if "$ref" in schema:
-            _check_keywords(schema, path, "$ref")
-            return self._resolve_ref(schema["$ref"], path)
-        if "anyOf" in schema:
-            _check_keywords(schema, path, "anyOf", "discriminator")
-            return self._union_type(schema, path)
-        types = _type_names(schema, path)
-        if "enum" in schema or "const" in schema:
-            _check_keywords(schema, path, "type", "enum", "const")
-            return _literal_type(schema, types, path)
-        _check_keywords(schema, path, "type", *(word for one in types for word in _KEYWORDS[one]))
-        return _union(self._named_type(one, schema, path) for one in types) if types else Any
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SchemaDocument) and other._plain == self._plain
 
-    def check_defaults(self) -> None:
-        """Raise unless every default fits its own type."""
-        for path, plain, kind in self._defaults:
-            try:
-                msgspec.convert(plain, kind)
-            except (msgspec.ValidationError, ValueError, TypeError) as error:
-                raise _invalid(path, f"does not fit ({error})", "correct it") from error
+    def __hash__(self) -> int:
+        return hash(tuple(self.fields))
 
-    def _named_type(self, word: str, schema: SchemaNode, path: str) -> Any:
-        if word == "array":
-            return (
-                self._tuple_type(schema, path) if "prefixItems" in schema else self._array_type(schema, path)
-            )
-        if word == "object":
-            return self._object_type(schema, path)
-        if word == "string" and ("format" in schema or "contentEncoding" in schema):
-            return _format_type(schema, path)
-        kind, limits = _SCALARS[word]
-        return _constrain(kind, schema, limits, path)
+    def defaults(self) -> dict[str, Any]:
+        """Return the default values of the properties, made anew."""
+        return {
+            name: deepcopy(part["default"])
+            for name, part in self._properties.items()
+            if isinstance(part, dict) and "default" in part
+        }
 
-    def _array_type(self, schema: SchemaNode, path: str) -> Any:
-        item = self.type_of(schema.get("items", True), f"{path}.items")
-        if schema.get("uniqueItems", False) is False:
-            return _constrain(GenericAlias(list, item), schema, _COUNTS, path)
-        # A set needs items that are hashable.
-        if getattr(item, "__origin__", item) not in (str, int, float, Literal):
-            raise _invalid(f"{path}.uniqueItems", "is supported for text and numbers only", "leave it out")
-        return _constrain(GenericAlias(set, item), schema, _COUNTS, path)
+    def json_schema(self) -> dict[str, Any]:
+        """Return the schema as JSON Schema."""
+        return deepcopy(self._plain)
 
-    def _tuple_type(self, schema: SchemaNode, path: str) -> Any:
-        """Return the type of an array whose items each have a type of their own."""
-        places = _get_list(schema, "prefixItems", path)
-        fewest, most = schema.get("minItems", 0), schema.get("maxItems")
-        if schema.get("items", False) is not False or most not in (None, len(places)):
-            raise _invalid(path, "has another number of items than prefixItems", "describe each item")
-        named = {f"at_{at}": place for at, place in enumerate(places)}
-        required = [name for at, name in enumerate(named) if type(fewest) is int and at < fewest]
-        # An array-like struct and not a tuple, because its last items may be optional.
-        closed = most is not None or "items" in schema
-        return self._define_struct(
-            named, required, f"{path}.prefixItems", forbid_unknown_fields=closed, array_like=True
-        )
+    def _convert(self, plain: dict[str, Any], strict: bool = False) -> Any:
+        value = msgspec.to_builtins(
+            plain, str_keys=True
+        )  # a state may hold what JSON writes as text, such as a datetime
+        steps = self._work.steps(value)
+        if steps > MAX_STEPS:
+            raise ValueError("is too large, or nested too deep, for the choices of its schema")
+        if not self._validator.is_valid(value):
+            if steps < _MAX_EXPLAINED_STEPS:
+                self._validator.validate(value)
+            raise ValueError("does not fit the JSON Schema")
+        return plain
 
-    def _object_type(self, schema: SchemaNode, path: str) -> Any:
-        extra = schema.get("additionalProperties", True)
-        if "properties" in schema or "required" in schema or extra is False:
-            return self.struct_type(schema, path)
-        key = {"type": "string", **_get_mapping(schema, "propertyNames", path)}
-        name = self.type_of(freeze_map(key), f"{path}.propertyNames")
-        value = self.type_of(extra, f"{path}.additionalProperties")
-        return _constrain(GenericAlias(dict, (name, value)), schema, _SIZES, path)
+    def _parse_error(self, error: Exception) -> tuple[str, str, str]:
+        field, problem = _describe(error)
+        return field or "value", problem, "correct it, or see json_schema()"
 
-    def struct_type(self, schema: SchemaNode, path: str, ref: str = "", tag_field: str | None = None) -> type:
-        """Return a class for an object with named properties."""
-        for word in ("propertyNames", *_SIZES):
-            if word in schema:
-                raise _invalid(path, f"has the keyword {word!r} beside properties", "leave it out")
-        extra = schema.get("additionalProperties", True)
-        if not isinstance(extra, bool):
-            raise _invalid(
-                f"{path}.additionalProperties", "is a schema beside properties", "use true or false"
-            )
-        properties = dict(_get_mapping(schema, "properties", path))
-        required = _get_list(schema, "required", path)
-        for name in required:
-            if name not in properties:
-                raise _invalid(f"{path}.required", f"names {name!r}", "name properties only")
-        options: dict[str, Any] = {"forbid_unknown_fields": not extra, "kw_only": True}
-        if tag_field is not None:
-            options |= {"tag_field": tag_field, "tag": _tag(properties.pop(tag_field))}
-        return self._define_struct(properties, required, f"{path}.properties", (ref, tag_field), **options)
+    def _check_defaults(self) -> None:
+        """Raise unless each default fits its property; what else the schema asks for does not matter."""
+        defaults = self.defaults()
+        if defaults and self._work.steps(defaults) < _MAX_EXPLAINED_STEPS:
+            for error in self._validator.iter_errors(defaults):
+                if error.instance_path:
+                    path = f"{self.owner}.properties.{error.instance_path[0]}.default"
+                    raise InvalidDefinition(path, f"does not fit ({_describe(error)[1]})", "correct it")
 
-    def _define_struct(
-        self,
-        properties: Mapping[str, Any],
-        required: Sequence[Any],
-        path: str,
-        known_as: tuple[str, str | None] = ("", None),
-        **options: Any,
-    ) -> type:
-        attributes = dict(zip(_attribute_names(properties), properties.items(), strict=True))
-        fields = [
-            (attribute, Any, _field(name, schema, name in required))
-            for attribute, (name, schema) in attributes.items()
-        ]
-        try:
-            made = msgspec.defstruct(path.removesuffix(".properties"), fields, frozen=True, **options)
-        except (TypeError, ValueError) as error:
-            raise _invalid(path, f"cannot be made into a class ({error})", "choose other names") from error
-        # Registered before its properties, which may refer to it; msgspec reads annotations later.
-        self._resolved[known_as] = made
-        for attribute, (name, schema) in attributes.items():
-            kind = self.type_of(schema, f"{path}.{name}")
-            if isinstance(schema, FrozenMap) and "default" in schema:
-                self._defaults.append((f"{path}.{name}.default", thaw(schema["default"]), kind))
-            elif name not in required:
-                kind = _union([kind, msgspec.UnsetType])
-            made.__annotations__[attribute] = kind
-        return made
 
-    def _resolve_ref(self, ref: object, path: str, tag_field: str | None = None) -> Any:
-        schema = self._ref_target(ref)
-        if not isinstance(ref, str) or schema is None:
-            raise _invalid(f"{path}.$ref", f"refers to {ref!r}, which does not exist", f"use {_REF_PREFIX}…")
-        known_as = (ref, tag_field)
-        if known_as not in self._resolved:
-            self._resolved[known_as] = _PENDING
-            at = f"{path.partition('.')[0]}.$defs.{ref.removeprefix(_REF_PREFIX)}"
-            if isinstance(schema, FrozenMap) and schema.get("type") == "object" and "properties" in schema:
-                _check_keywords(schema, at, "type", *_KEYWORDS["object"])
-                self.struct_type(schema, at, ref, tag_field)
+class _Preparation:
+    """A schema made ready for the validator: checked, with bounds, and with choices that a tag decides."""
+
+    def __init__(self, plain: dict[str, Any], owner: str) -> None:
+        self._plain, self._owner = plain, owner
+        self._parts = 0
+        self.root: dict[str, Any] = self._prepare(plain, owner)
+        self.own_part = self._follow(self.root, owner)
+        types = self.own_part.get("type", ["object"])
+        described = not {"type", "properties", *_OPEN}.isdisjoint(self.own_part)
+        if not described or not isinstance(types, (str, list)) or "object" not in types:
+            problem = f"has the type {self.own_part.get('type')!r}"
+            raise InvalidDefinition(owner, problem, "describe an object")
+
+    def work(self) -> _Work:
+        """Return what bounds the work of a check."""
+        return _Work(self.root, self._owner)
+
+    def _follow(self, part: Any, path: str) -> dict[str, Any]:
+        """Return the schema that a part refers to, or itself."""
+        for _ in range(MAX_PARTS):
+            if not isinstance(part, dict):
+                return {}
+            if "$ref" not in part:
+                return part
+            part = _target(self._plain, part["$ref"], path)
+        raise InvalidDefinition(f"{path}.$ref", "refers back to itself", "describe a type there")
+
+    def _prepare(self, part: Any, path: str) -> Any:
+        if isinstance(part, bool):
+            return part
+        if not isinstance(part, dict):
+            raise InvalidDefinition(path, f"is {part!r}", "describe a type with an object")
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise InvalidDefinition(self._owner, f"has more than {MAX_PARTS} parts", "simplify it")
+        for word in _DYNAMIC if part is self._plain else (*_DYNAMIC, "$id", "id"):
+            if isinstance(part.get(word), str):
+                raise InvalidDefinition(path, f"has {word!r}, which is not supported there", "leave it out")
+        if "$ref" in part:
+            _target(self._plain, part["$ref"], path)
+        made = {word: self._prepare_word(word, value, path) for word, value in part.items()}
+        _bound_patterns(made, path)
+        _read_as_classes_do(made)
+        return self._choose_by_tag(made, path)
+
+    def _prepare_word(self, word: str, value: Any, path: str) -> Any:
+        path = f"{path}.{word}"
+        if word not in _PARTS:
+            return value
+        if word in _BY_NAME and isinstance(value, dict):
+            return {
+                name: part if isinstance(part, list) else self._prepare(part, f"{path}.{name}")
+                for name, part in value.items()
+            }
+        if isinstance(value, list) and word not in ("not", "if", "then", "else"):
+            return [self._prepare(part, f"{path}[{at}]") for at, part in enumerate(value)]
+        if word in _BY_NAME or word in ("allOf", "anyOf", "oneOf", "prefixItems"):
+            expected = "an object" if word in _BY_NAME else "an array"
+            raise InvalidDefinition(path, f"is {value!r}", f"write {expected}")
+        return self._prepare(value, path)
+
+    def _choose_by_tag(self, part: dict[str, Any], path: str) -> dict[str, Any]:
+        """Have the field of a discriminator decide which of the variants is checked, and be required."""
+        word = "oneOf" if "oneOf" in part else "anyOf"
+        discriminator = part.get("discriminator")
+        tag = discriminator.get("propertyName") if isinstance(discriminator, dict) else None
+        if not isinstance(tag, str) or word not in part:
+            return part
+        variants: list[tuple[list[Any], Any]] = []
+        others = []
+        for choice in part[word]:
+            properties = self._follow(choice, path).get("properties", {})
+            named = properties.get(tag) if isinstance(properties, dict) else None
+            values = _constants(named)
+            if values:
+                variants.append((values, choice))
             else:
-                self._resolved[known_as] = self.type_of(schema, at)
-        if self._resolved[known_as] is _PENDING:
-            raise _invalid(f"{path}.$ref", f"refers from {ref!r} back to itself", "describe a type there")
-        return self._resolved[known_as]
-
-    def _ref_target(self, ref: object) -> Any:
-        local = isinstance(ref, str) and ref.startswith(_REF_PREFIX)
-        return self._defs.get(str(ref).removeprefix(_REF_PREFIX)) if local else None
-
-    def _union_type(self, schema: SchemaNode, path: str) -> Any:
-        choices = _get_list(schema, "anyOf", path)
-        if not choices:
-            raise _invalid(f"{path}.anyOf", "is empty", "name at least one type")
-        tag_field = _get_mapping(schema, "discriminator", path).get("propertyName")
-        kinds = []
-        for at, choice in enumerate(choices):
-            ref = choice.get("$ref") if isinstance(choice, FrozenMap) else None
-            target = self._ref_target(ref)
-            variant = isinstance(target, FrozenMap) and tag_field in _get_mapping(target, "properties", path)
-            place = f"{path}.anyOf[{at}]"
-            kinds.append(self._resolve_ref(ref, place, tag_field) if variant else self.type_of(choice, place))
-        return _union(kinds)
+                others.append(choice)
+        if not variants:
+            return part
+        known = [value for values, _ in variants for value in values]
+        chosen: Any = {"type": "object", "required": [tag], "properties": {tag: {"enum": known}}}
+        for values, choice in reversed(variants):
+            condition = {"required": [tag], "properties": {tag: {"enum": values}}}
+            chosen = {"if": condition, "then": choice, "else": chosen}
+        rest = {name: value for name, value in part.items() if name != word}
+        return {**rest, "allOf": [*rest.get("allOf", []), {"anyOf": [chosen, *others]} if others else chosen]}
 
 
-def _invalid(path: str, problem: str, remedy: str) -> InvalidDefinition:
-    return InvalidDefinition(path, problem, remedy)
+def _constants(part: Any) -> list[Any]:
+    """Return the values that a schema names."""
+    if not isinstance(part, dict):
+        return []
+    values = part.get("enum", [part["const"]] if "const" in part else [])
+    return values if isinstance(values, list) else []
 
 
-def _union(kinds: Iterable[Any]) -> Any:
-    return reduce(or_, kinds)
+class _Work:
+    """An upper bound of the steps that a check takes.
+
+    A value may be checked once for each way through the schema that leads to it. Their number grows with its
+    depth, and to the power of it where the choices of a schema refer to the schema itself.
+    """
+
+    def __init__(self, root: dict[str, Any], owner: str) -> None:
+        self._root, self._owner = root, owner
+        self._levels: list[dict[int, int]] = []
+        self._targets: dict[int, Any] = {}
+        self._nodes: list[dict[str, Any]] = []
+        self._collect(root)
+        known = {*map(id, self._nodes)}
+        for target in self._targets.values():
+            if not isinstance(target, bool) and id(target) not in known:
+                raise InvalidDefinition(f"{owner}.$ref", "refers to what is no schema", "use #/$defs/…")
+        self._add_level()
+
+    def steps(self, value: Any) -> int:
+        """Return an upper bound of the steps for a value."""
+        size, depth = _measure(value)
+        while len(self._levels) <= depth and self._is_growing():
+            self._add_level()
+        return size * self._levels[min(depth, len(self._levels) - 1)][id(self._root)]
+
+    def _is_growing(self) -> bool:
+        settled = len(self._levels) > 1 and self._levels[-1] == self._levels[-2]
+        return not settled and self._levels[-1][id(self._root)] <= MAX_STEPS
+
+    def _collect(self, part: Any) -> None:
+        if not isinstance(part, dict):
+            return
+        self._nodes.append(part)
+        if "$ref" in part:
+            self._targets[id(part)] = _target(self._root, part["$ref"], self._owner)
+        for word in _PARTS:
+            for inner in _inner(part, word):
+                self._collect(inner)
+
+    def _add_level(self) -> None:
+        """Count the steps for values that are one level deeper."""
+        below = self._levels[-1] if self._levels else {}
+        level: dict[int, int] = {}
+        pending: set[int] = set()
+        try:
+            for node in self._nodes:
+                self._count(node, level, below, pending)
+        except RecursionError as error:
+            raise InvalidDefinition(self._owner, "is nested too deep", "simplify it") from error
+        self._levels.append(level)
+
+    def _count(self, part: Any, level: dict[int, int], below: dict[int, int], pending: set[int]) -> int:
+        if not isinstance(part, dict):
+            return 1
+        if (known := level.get(id(part))) is not None:
+            return known
+        if id(part) in pending:
+            raise InvalidDefinition(f"{self._owner}.$ref", "refers back to itself", "describe a type there")
+        pending.add(id(part))
+        count = partial(self._count, level=level, below=below, pending=pending)
+        same = [self._targets[id(part)]] if id(part) in self._targets else []
+        same += [inner for word in _SAME_VALUE for inner in _inner(part, word)]
+        steps = _own_steps(part) + sum(map(count, same))
+        steps += max((count(part[word]) for word in ("then", "else") if word in part), default=0)
+        if below:
+            steps += _steps_below(part, below)
+        pending.discard(id(part))
+        # Marks of what was evaluated take another pass over all that applies to the value.
+        steps *= 2 if "unevaluatedProperties" in part or "unevaluatedItems" in part else 1
+        level[id(part)] = min(steps, MAX_STEPS + 1)
+        return level[id(part)]
 
 
-def _check_keywords(schema: SchemaNode, path: str, *allowed: str) -> None:
-    for word in sorted(schema):
-        if word not in _ANNOTATIONS and word not in allowed:
-            raise _invalid(
-                path,
-                f"has the keyword {word!r}, which is not supported there",
-                "leave it out, or pass a class",
+def _steps_below(part: dict[str, Any], below: dict[int, int]) -> int:
+    """Return the steps for one member or one item: that with the most of them."""
+
+    def total(words: Iterable[str]) -> int:
+        return sum(below.get(id(inner), 1) for word in words for inner in _inner(part, word))
+
+    named = max((below.get(id(inner), 1) for inner in _inner(part, "properties")), default=0)
+    return max(named + total(_ANY_MEMBER), total(_ITEMS))
+
+
+def _own_steps(part: dict[str, Any]) -> int:
+    patterns = ("pattern" in part) + len(part.get("patternProperties", ()))
+    values = part.get("enum", ())
+    return 1 + _PATTERN_STEPS * patterns + (len(values) if isinstance(values, list) else 0)
+
+
+def _inner(part: dict[str, Any], word: str) -> Iterator[Any]:
+    """Yield the schemas that a keyword of a prepared schema holds."""
+    value = part.get(word)
+    if isinstance(value, list):
+        yield from value
+    elif isinstance(value, dict) and word in _BY_NAME:
+        yield from value.values()
+    elif value is not None:
+        yield value
+
+
+def _measure(value: Any) -> tuple[int, int]:
+    """Return the size of a value and its depth."""
+    if isinstance(value, str):
+        return 1 + len(value) // _CHARACTERS_PER_STEP, 0
+    if not isinstance(value, (dict, list)):
+        return 1, 0
+    parts = [_measure(part) for part in (value.values() if isinstance(value, dict) else value)]
+    names = sum(map(len, value)) // _CHARACTERS_PER_STEP if isinstance(value, dict) else 0
+    return 1 + names + sum(size for size, _ in parts), 1 + max((depth for _, depth in parts), default=0)
+
+
+def _target(root: dict[str, Any], ref: object, path: str) -> Any:
+    """Return the part of a schema that a reference points to."""
+    part: Any = root
+    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
+        raise InvalidDefinition(f"{path}.$ref", f"refers to {ref!r}", "use #/$defs/…")
+    for key in ref.split("/")[1:]:
+        name = unquote(key).replace("~1", "/").replace("~0", "~")
+        if isinstance(part, list) and name.isdecimal() and int(name) < len(part):
+            part = part[int(name)]
+        elif isinstance(part, dict) and name in part:
+            part = part[name]
+        else:
+            raise InvalidDefinition(
+                f"{path}.$ref", f"refers to {ref!r}, which does not exist", "use #/$defs/…"
             )
-
-
-def _get_mapping(schema: SchemaNode, word: str, path: str) -> SchemaNode:
-    part = schema.get(word, EMPTY_MAP)
-    if not isinstance(part, FrozenMap):
-        raise _invalid(f"{path}.{word}", f"is {part!r}", "write an object")
     return part
 
 
-def _get_list(schema: SchemaNode, word: str, path: str) -> list[Any]:
-    part = schema.get(word, ())
-    if isinstance(part, str) or not isinstance(part, Sequence):
-        raise _invalid(f"{path}.{word}", f"is {part!r}", "write an array")
-    return list(part)
+def _bound_patterns(part: dict[str, Any], path: str) -> None:
+    """Limit the length of text that is compared with a pattern."""
+    pattern, limit = part.get("pattern"), part.get("maxLength")
+    if isinstance(pattern, str):
+        most = MAX_LOOKAROUND_LENGTH if _LOOKAROUND.search(pattern) else MAX_PATTERN_LENGTH
+        if limit is None or (isinstance(limit, int) and limit > most):
+            part["maxLength"] = most
+    for pattern in part.get("patternProperties", ()):
+        if _LOOKAROUND.search(pattern):
+            raise InvalidDefinition(
+                f"{path}.patternProperties",
+                f"has the pattern {pattern!r}, which looks around or back and may take very long",
+                "use a plain pattern",
+            )
 
 
-def _type_names(schema: SchemaNode, path: str) -> list[str]:
-    given = schema.get("type", ())
-    types = [given] if isinstance(given, str) else _get_list(schema, "type", path)
-    for word in types:
-        if not isinstance(word, str) or word not in _KEYWORDS:
-            raise _invalid(f"{path}.type", f"is {word!r}", f"use {', '.join(_KEYWORDS)}")
-    return types
+def _read_as_classes_do(part: dict[str, Any]) -> None:
+    """Check text in a form of its own as the field of a class would be checked."""
+    if part.get("contentEncoding") == "base64" and "format" not in part:
+        part["format"] = "base64"
+    if part.get("format") == "decimal" and part.get("type") == "string":
+        part["type"] = ["string", "number"]
 
 
-def _literal_type(schema: SchemaNode, types: list[str], path: str) -> Any:
-    """Return the type of an enum or a constant, whose values must have one of the named types."""
-    word = "enum" if "enum" in schema else "const"
-    values = _get_list(schema, word, path) if word == "enum" else [schema[word]]
-    words = {str: "string", int: "integer", NoneType: "null"}
-    for value in values:
-        of = words.get(type(value))
-        if of is None or (types and of not in types):
-            fitting = ", ".join(types) or "string, integer, null"
-            raise _invalid(f"{path}.{word}", f"holds {value!r}", f"use values of type {fitting}")
-    if not values:
-        raise _invalid(f"{path}.{word}", "is empty", "name at least one value")
-    return Literal[tuple(values)]
-
-
-def _format_type(schema: SchemaNode, path: str) -> Any:
-    """Return the type of text with a format."""
-    for word in _LENGTHS:
-        if word in schema:
-            raise _invalid(path, f"has the keyword {word!r} beside a format", "leave one of them out")
-    if schema.get("contentEncoding", "base64") != "base64" or (
-        "contentEncoding" not in schema and schema["format"] not in _FORMATS
-    ):
-        unknown = schema.get("contentEncoding", schema.get("format"))
-        raise _invalid(path, f"has the format {unknown!r}", f"use base64, {', '.join(map(str, _FORMATS))}")
-    return bytes if "contentEncoding" in schema else _FORMATS[schema["format"]]
-
-
-def _constrain(kind: Any, schema: SchemaNode, words: Mapping[str, str], path: str) -> Any:
-    """Return the type with the constraints of the schema."""
-    limits = {option: schema[word] for word, option in words.items() if word in schema}
-    if not limits:
-        return kind
+def _reads_as(kind: Any, text: str) -> bool:
     try:
-        if "pattern" in limits:
-            limits.setdefault("max_length", MAX_PATTERN_LENGTH)  # msgspec checks it first
-            _check_pattern(re.compile(limits["pattern"]), limits["max_length"], path)
-        return Annotated[kind, msgspec.Meta(**limits)]
-    except (TypeError, ValueError, re.error) as error:
-        raise _invalid(path, f"has an invalid constraint ({error})", "correct it") from error
+        msgspec.convert(text, kind)
+    except (msgspec.ValidationError, ValueError):
+        return False
+    return True
 
 
-MAX_PATTERN_LENGTH = 1_000
-"""Maximum length of a text that has a pattern and no `maxLength`."""
-MAX_PATTERN_STEPS = 2_000_000
-"""Ways in which a pattern may try to match a text of the maximum length: about a tenth of a second."""
-
-
-def _check_pattern(pattern: re.Pattern[str], length: int, path: str) -> None:
-    """Raise unless a pattern ends soon on every text up to a length; `re` cannot be interrupted."""
-    tree = list(_parser.parse(pattern.pattern))
-    starts_once = not pattern.flags & re.MULTILINE and tree[:1] == [(_codes.AT, _codes.AT_BEGINNING)]
-    if _ways(tree, length) * (1 if starts_once else length + 1) > MAX_PATTERN_STEPS:
-        raise _invalid(
-            path,
-            f"has a pattern that may take very long on {length} characters",
-            "set maxLength, begin it with ^, limit its repetitions as in {0,20}, or pass a class",
+def _compile(schema: dict[str, Any], owner: str) -> Any:
+    try:
+        package = import_module("jsonschema_rs")
+    except ImportError as error:
+        raise MissingExtra("JSON Schemas of agent specs", "schemas") from error
+    try:
+        return package.validator_for(
+            schema,
+            validate_formats=True,
+            formats={word: partial(_reads_as, kind) for word, kind in _FORMATS.items()},
+            mask="value",
+            offline=True,
+            pattern_options=package.FancyRegexOptions(
+                backtrack_limit=_MAX_BACKTRACKS,
+                size_limit=_MAX_PATTERN_BYTES,
+                dfa_size_limit=_MAX_PATTERN_BYTES,
+            ),
         )
+    except package.ValidationError as error:
+        field = _path_text([owner, *error.instance_path])
+        choices = error.kind.name in ("anyOf", "oneOf")  # their message has no more to say
+        problem = "the value is not allowed there" if choices else error.message[:200]
+        raise InvalidDefinition(field, f"is no JSON Schema: {problem}", "correct it") from error
+    except (package.ReferencingError, ValueError) as error:
+        raise InvalidDefinition(owner, f"cannot be used ({error})", "simplify it") from error
 
 
-def _ways(nodes: Iterable[tuple[Any, Any]], length: int) -> int:
-    """Return an upper bound of the ways to match a text of some length, or a number beyond the limit."""
-    ways = 1
-    for code, value in nodes:
-        ways = min(ways * _ways_of_node(code, value, length), MAX_PATTERN_STEPS + 1)
-    return ways
+def _describe(error: Any) -> tuple[str, str]:
+    """Return the field that an error is about, and the problem."""
+    if not hasattr(error, "instance_path"):
+        return "", str(error)
+    field, kind = _path_text(error.instance_path), error.kind
+    if kind.name == "required":
+        return f"{field}.{kind.property}".removeprefix("."), "is missing"
+    # The message is one about "value", and without what the value holds.
+    return field, f"is wrong: {error.message}"
 
 
-def _ways_of_node(code: Any, value: Any, length: int) -> int:
-    if code is _codes.SUBPATTERN:
-        return _ways(value[3], length)
-    if code is _codes.ATOMIC_GROUP:
-        return _ways(value, length)
-    if code in (_codes.ASSERT, _codes.ASSERT_NOT):
-        return _ways(value[1], length)
-    if code is _codes.BRANCH:
-        return sum(_ways(branch, length) for branch in value[1])
-    if code is _codes.GROUPREF_EXISTS:
-        return sum(_ways(branch or (), length) for branch in value[1:])
-    if code in (_codes.MAX_REPEAT, _codes.MIN_REPEAT, _codes.POSSESSIVE_REPEAT):
-        least, most, body = value
-        width, ways = body.getwidth()[0], _ways(body, length)
-        if not width and most > 1:  # what may be empty can be repeated in any number of ways
-            return MAX_PATTERN_STEPS + 1
-        most = min(most, length // width if width else 1)
-        total = 0
-        for count in range(least, most + 1):
-            total += ways**count
-            if total > MAX_PATTERN_STEPS:
-                break
-        return max(total, 1)
-    return 1
-
-
-def _field(name: str, schema: object, required: bool) -> Any:
-    """Return a struct field with the schema's default; without one, an optional field may be absent."""
-    if not isinstance(schema, FrozenMap) or "default" not in schema:
-        return msgspec.field(name=name) if required else msgspec.field(name=name, default=msgspec.UNSET)
-    default = thaw(schema["default"])
-    if isinstance(default, (list, dict)):
-        return msgspec.field(name=name, default_factory=partial(deepcopy, default))
-    return msgspec.field(name=name, default=default)
-
-
-def _tag(schema: object) -> Any:
-    if not isinstance(schema, FrozenMap):
-        return None
-    values: Sequence[Any] = schema.get("enum", [schema.get("const")])
-    return values[0] if len(values) == 1 else None
-
-
-def _attribute_names(names: Mapping[str, Any]) -> list[str]:
-    """Return an identifier for each property; only msgspec reads them."""
-    fit = {name for name in names if name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"}
-    return [name if name in fit else f"field_{at}_" for at, name in enumerate(names)]
+def _path_text(path: Iterable[str | int]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")

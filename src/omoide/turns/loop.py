@@ -635,7 +635,8 @@ class Turn:
         if environment.streaming and environment.has_output_control:
             await state.emit("text", text=reply.content, round=round)
         # An answer that does not fit `spec.result` fails here, before it is persisted.
-        environment.spec.parse_output(reply.content, environment.model_name)
+        if environment.spec.read_output(reply.content, environment.model_name).repaired:
+            await state.emit("answer_repaired", round=round)
         await state.append_entry(transcript.assistant_entry(state.request.id, round, reply, final=True))
         return reply
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,7 +36,8 @@ from omoide.errors import (
     Unsupported,
     WrongType,
 )
-from omoide.turns.json_schema import type_from_schema
+from omoide.turns.json_schema import SchemaDocument
+from omoide.turns.repair import repair_object
 
 
 class Limits(Record, frozen=True, kw_only=True):
@@ -290,6 +291,14 @@ class CodeKwargs(TypedDict, total=False):
     result: type | None
 
 
+class Output(NamedTuple):
+    """The value of a structured answer."""
+
+    value: Any
+    repaired: bool = False
+    """Whether the answer was no JSON until it was repaired."""
+
+
 class AgentSpec(Record, frozen=True, kw_only=True):
     """An agent as data; specs are equal if their persisted fields are."""
 
@@ -475,9 +484,9 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         for label in sorted(self.plugins):
             if label not in attached:
                 raise NotFound("plugin", label, "attach its class with bind(plugins=[…])")
-        schema = self.state_class
+        schema: type | Schema | None = self.state_class
         if schema is None and self.state_schema is not None:
-            schema = _class_for(msgspec.json.encode(self.state_schema.to_python()), "state_schema")
+            schema = _schema_for(msgspec.json.encode(self.state_schema.to_python()), "state_schema")
         return Definition.new(
             self.id,
             description=self.description,
@@ -492,12 +501,14 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         """Return the schema of the answer; None if the spec has no `result`.
 
         Raises:
-            InvalidDefinition: the JSON Schema has a keyword that no answer can be checked against.
+            InvalidDefinition: the JSON Schema is none, or one that no answer can be checked against.
+            MissingExtra: there is no class, and the package that checks JSON Schemas is missing.
         """
         if self.result is None:
             return None
-        plain = msgspec.json.encode(self.result.to_python())
-        return Schema(self.result_class or _class_for(plain, "result"), "result")
+        if self.result_class is not None:
+            return Schema(self.result_class, "result")
+        return _schema_for(msgspec.json.encode(self.result.to_python()), "result")
 
     def parse_output(self, content: str, model: str | None = None) -> Any:
         """Parse an answer as the spec's `result`; return None if the spec has none.
@@ -509,20 +520,26 @@ class AgentSpec(Record, frozen=True, kw_only=True):
         Raises:
             ModelMisbehaved: the answer has no JSON object, or one that does not fit.
         """
+        return self.read_output(content, model).value
+
+    def read_output(self, content: str, model: str | None = None) -> Output:
+        """Parse an answer as `parse_output` does, and say whether it had to be repaired."""
         schema = self.output_schema()
         if schema is None:
-            return None
+            return Output(None)
         name = model or self.model or self.id
-        plain = _find_json_object(content)
+        plain, repaired = _find_json_object(content), False
         if plain is None:
+            plain, repaired = repair_object(content), True
+        if plain is None or (repaired and plain.keys().isdisjoint(schema.fields)):
             raise ModelMisbehaved(name, "answered with no JSON object", "ask again")
         # Models add fields that were not requested; they are dropped, not refused.
-        known = {key: value for key, value in plain.items() if key in schema.fields}
+        known = {key: value for key, value in plain.items() if schema.is_open or key in schema.fields}
         try:
-            value = schema.check(known)
+            value = schema.check(_with_integers(known), strict=True)
         except Invalid as error:
             raise ModelMisbehaved(name, f"answered in another shape ({error})", "ask again") from error
-        return known if self.result_class is None else value
+        return Output(value, repaired)
 
     # As text
 
@@ -714,9 +731,9 @@ def _check_json(value: object, path: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _class_for(schema: bytes, name: str) -> type:
-    """Return one class for one schema, so that agents made at different times share it."""
-    return type_from_schema(msgspec.json.decode(schema), name)
+def _schema_for(schema: bytes, name: str) -> SchemaDocument:
+    """Return one schema for the same JSON, which is compiled once."""
+    return SchemaDocument(msgspec.json.decode(schema), name)
 
 
 def _find_json_object(content: str) -> dict[str, Any] | None:
@@ -733,6 +750,15 @@ def _find_json_object(content: str) -> dict[str, Any] | None:
         if isinstance(plain, dict):
             return plain
     return None
+
+
+def _with_integers(value: Any) -> Any:
+    """Return data with 1.0 as 1: JSON has one kind of number, and models write either."""
+    if isinstance(value, dict):
+        return {key: _with_integers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [*map(_with_integers, value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_url(url: str) -> None:
