@@ -4,7 +4,7 @@ SEED ?= 20110311
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --exclude-newer '1 week' \
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 
-.PHONY: help setup demo test lint bench bench-full soak conformance docs lock clean
+.PHONY: help setup demo test lint bench bench-full soak resolve conformance docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,7 @@ lint: .venv/.ready ## check style, types and layers
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/deptry --no-ansi src
 
 bench: .venv/.ready ## run the short benchmark
 	$(PY) -m bench
@@ -38,6 +39,9 @@ bench-full: .venv/.ready ## run the whole benchmark
 
 soak: .venv/.packages ## run the tests long, in timed parts (SEED=, PARTS="kills damages", any count)
 	SEED=$(SEED) $(PY) scripts/soak $(PARTS)
+
+resolve: .venv/.ready ## resolve every extra for every Python and platform, and beside other frameworks
+	$(PY) scripts/resolve
 
 conformance: .venv/.ready ## try the MCP server with the Inspector and the protocol's own scenarios
 	$(PY) scripts/conformance

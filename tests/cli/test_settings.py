@@ -27,6 +27,29 @@ def test_options_win_over_variables_and_those_over_what_is_usual(tmp_path: Path)
     assert found.scope == Scope(agent_id="given", session_id="s1")
 
 
+@pytest.mark.parametrize(
+    ("platform", "environment", "folder"),
+    [
+        ("linux", {}, "{home}/.local/share"),
+        ("linux", {"XDG_DATA_HOME": "/data"}, "/data"),
+        ("linux", {"LOCALAPPDATA": "/windows"}, "{home}/.local/share"),
+        ("darwin", {}, "{home}/Library/Application Support"),
+        ("darwin", {"XDG_DATA_HOME": "/data"}, "/data"),
+        ("win32", {"LOCALAPPDATA": "/windows"}, "/windows"),
+        ("win32", {}, "{home}/AppData/Local"),
+    ],
+)
+def test_the_usual_store_lies_where_the_platform_keeps_data(
+    platform: str, environment: dict[str, str], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each platform has its own folder for data of programs; XDG_DATA_HOME says otherwise."""
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    found = shell.resolve_settings({}, environment, tmp_path).store.value
+    expected = f"{folder.format(home=tmp_path)}/omoide/memory.db"
+    assert found == f"sqlite:///{expected.replace(' ', '%20')}"
+
+
 def test_the_project_is_the_repository_around(tmp_path: Path) -> None:
     """The nearest folder with a .git above the working folder is the project; without one there is none."""
     (tmp_path / "repo" / ".git").mkdir(parents=True)

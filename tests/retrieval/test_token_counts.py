@@ -118,7 +118,7 @@ def test_an_exact_count_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(NotFound, match="use one of o200k_base, cl100k_base"):
         token_counter("latin-1")
     token_counter.cache_clear()
-    monkeypatch.setitem(sys.modules, "rs_bpe.bpe", None)
+    monkeypatch.setitem(sys.modules, "splintr", None)
     with pytest.raises(MissingExtra, match=r"counting tokens exactly .* pip install 'omoide\[tokens\]'"):
         token_counter()
 
@@ -128,3 +128,18 @@ def test_an_exact_count_is_exact(encoding: str) -> None:
     """As many as the encoding has pieces."""
     assert token_counter(encoding)("hello world") == 2
     assert token_counter(encoding)("") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "newer", "older"),
+    [
+        ("Antidisestablishmentarianism, naïveté and 3.14159!", 17, 17),
+        ("昨日、データベースを移しました。", 10, 15),
+        ("a  b\n\n\tc\r\n", 6, 6),
+        ("<|endoftext|>", 7, 7),
+        ("🎉🙏", 3, 6),
+    ],
+)
+def test_known_counts_of_both_encodings(text: str, newer: int, older: int) -> None:
+    """The published encodings have these counts; what spells a control token is counted as text."""
+    assert (token_counter("o200k_base")(text), token_counter("cl100k_base")(text)) == (newer, older)

@@ -320,3 +320,12 @@ def test_a_child_that_leaves_the_block_does_not_unlock_it(tmp_path: Path) -> Non
             pass
         return
     os._exit(0)
+
+
+def test_without_file_locks_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no `flock`: two processes could write one agent, so nothing is opened or made there."""
+    monkeypatch.setattr("sys.platform", "win32")
+    problem = "needs file locks that Windows does not have; use a DocumentCheckpointStore"
+    with pytest.raises(StoreFailed, match=problem):
+        FileCheckpointStore(tmp_path / "checkpoints")
+    assert below(tmp_path) == []

@@ -99,7 +99,7 @@ def awkward(text: str) -> int:
 def test_no_summary_exceeds_its_room(count: TokenCounter | None) -> None:
     """By any way of counting, in any room."""
     if count is None:
-        pytest.importorskip("rs_bpe")
+        pytest.importorskip("splintr")
         count = token_counter()
     for room in range(140):
         assert count(summarize_messages(TALK, room, count=count)) <= room

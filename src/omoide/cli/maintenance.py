@@ -52,10 +52,10 @@ _EXTRAS = {
     "mcp": ("mcp",),
     "server": ("starlette", "uvicorn"),
     "client": ("httpx2",),
-    "postgres": ("psycopg", "psycopg_pool"),
+    "postgres": ("psycopg",),
     "redis": ("redis",),
     "nats": ("nats",),
-    "tokens": ("rs_bpe",),
+    "tokens": ("splintr",),
     "yaml": ("yaml",),
     "otel": ("opentelemetry",),
 }

@@ -177,8 +177,14 @@ def _explicit_setting(
 
 
 def _data_folder(environment: Mapping[str, str]) -> Path:
-    user = environment.get("XDG_DATA_HOME") or environment.get("LOCALAPPDATA")
-    return (Path(user) if user else Path.home() / ".local" / "share") / "omoide"
+    match str(sys.platform):
+        case "darwin":
+            usual = Path.home() / "Library" / "Application Support"
+        case "win32":
+            usual = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        case _:
+            usual = Path.home() / ".local" / "share"
+    return Path(environment.get("XDG_DATA_HOME") or usual) / "omoide"
 
 
 def store_url(url_or_path: str) -> str:

@@ -717,11 +717,12 @@ def token_counter(encoding: str = ENCODINGS[0]) -> TokenCounter:
     if encoding not in ENCODINGS:
         raise NotFound("encoding", encoding, f"use one of {', '.join(ENCODINGS)}")
     try:
-        encodings = import_module("rs_bpe.bpe").openai
+        tokenizers = import_module("splintr")
     except ImportError as error:
         raise MissingExtra("counting tokens exactly", "tokens") from error
-    count: TokenCounter = getattr(encodings, encoding)().count
-    return count
+    # `ordinary`: text that spells a control token, such as <|endoftext|>, is text.
+    encode: Callable[[str], list[int]] = tokenizers.Tokenizer.from_pretrained(encoding).encode_ordinary
+    return lambda text: len(encode(text))
 
 
 def bm25(query_terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:

@@ -20,5 +20,5 @@ __getattr__, __dir__ = attach(
     __name__,
     attributes={"server": __all__},
     extra=("MCP", "mcp"),
-    requires=("mcp", "mcp_types", "starlette", "uvicorn"),
+    requires=("mcp", "starlette", "uvicorn"),
 )

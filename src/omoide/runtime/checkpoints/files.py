@@ -35,7 +35,7 @@ from omoide.runtime.checkpoints.protocol import (
     parse_entries,
 )
 
-if sys.platform != "win32":
+if sys.platform != "win32":  # where the store refuses to open
     import fcntl
 
 MAX_NAME_LENGTH = 120
@@ -93,7 +93,7 @@ def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterat
         _acquire(lock, str(root), timeout)
         yield
     finally:
-        if sys.platform != "win32" and os.getpid() == process:
+        if os.getpid() == process:
             # Closing is not enough: a child that was forked meanwhile shares the lock.
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
@@ -102,7 +102,7 @@ def file_lock(root: Path, name: str, timeout: float, *, writing: bool) -> Iterat
 def _acquire(lock: int, name: str, timeout: float) -> None:
     # Polled, because a blocking `flock` cannot time out.
     deadline = time.monotonic() + timeout
-    while sys.platform != "win32":
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -123,12 +123,11 @@ def make_folder(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Sync the names in a folder to disk."""
-    if sys.platform != "win32":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -211,9 +210,18 @@ class FileCheckpointStore:
     Args:
         path: The folder.
         timeout: Seconds to wait for another process that uses the same agent.
+
+    Raises:
+        StoreFailed: On Windows, which lacks the locks that keep processes apart.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
+        if sys.platform == "win32":
+            raise StoreFailed(
+                os.fspath(path),
+                "needs file locks that Windows does not have",
+                "use a DocumentCheckpointStore",
+            )
         self._root = Path(path)
         self._timeout = timeout
 

@@ -196,9 +196,10 @@ class _PostgresCursor(psycopg.Cursor[tuple[Any, ...]]):
     @property
     def rowcount(self) -> int:
         """Number of rows changed."""
-        if self._conn._pipeline is not None:
-            self._conn._pipeline.sync()
-        return self._rowcount
+        pipeline = self.connection._pipeline  # psycopg has no public accessor
+        if pipeline is not None:
+            pipeline.sync()
+        return super().rowcount
 
 
 class PostgresSession:
