@@ -55,7 +55,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 ARROW = "# →"
-LANGUAGES = {"python", "console", "text", "json"}
+LANGUAGES = {"python", "console", "text", "json", "toml"}
 
 FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -58,6 +59,13 @@ def test_the_example_package_is_installed_and_used(tmp_path: Path) -> None:
     assert own == "url 'shared://' has no name; write shared://name"
     assert unknown.endswith("redis://host, or what is installed beside: shared://")
     assert not [*PACKAGE.glob("**/*.egg-info"), *PACKAGE.glob("dist"), *PACKAGE.glob("build")]
+
+
+def test_the_page_shows_the_entry_points_of_the_example() -> None:
+    """Who copies them from there gets what the example has."""
+    shown = (PACKAGE.parents[1] / "docs" / "stores.md").read_text().split("```toml\n")[1].split("```")[0]
+    has = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert tomllib.loads(shown)["project"]["entry-points"] == has
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A store and an embedder that others install: `shared://name`, and `embedder="letters"`.
 
-The entry points in `pyproject.toml` give them their names. The store is in memory, and one name opens the
-same store in all of a process; any object with the methods of `omoide.Store` would do.
+The entry points in `pyproject.toml` give them their names. The store is in memory, and a name opens the same
+one in all of a process; any object with the methods of `omoide.Store` would do.
 """
 
 from __future__ import annotations
