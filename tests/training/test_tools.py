@@ -316,9 +316,20 @@ def test_a_feature_in_the_wrong_direction_is_left_out() -> None:
     chance = np.random.default_rng(3)
     features = {"cosine": chance.normal(size=2_000), "share": chance.normal(size=2_000)}
     target = (chance.random(2_000) < 1 / (1 + np.exp(features["share"] - features["cosine"]))).astype(float)
-    model = calibrate.fit_directed(features, ("cosine", "share"), target)
+    model = calibrate.fit_directed(features, ("cosine", "share"), target, np.ones(2_000))
     assert model.weights.keys() == {"cosine"}
     assert model.weights["cosine"] > 0.5
+
+
+def test_a_network_finds_what_no_sum_of_features_tells() -> None:
+    """Two features that say something only together are used; the same data give the same network."""
+    chance = np.random.default_rng(4)
+    features = {"a": chance.normal(size=20_000), "b": chance.normal(size=20_000)}
+    target = (features["a"] * features["b"] > 0).astype(float)
+    network = calibrate.fit_network(features, ("a", "b"), target, np.ones(20_000))
+    likely = network.probabilities(features)
+    assert metrics.auc(likely[target > 0], likely[target == 0]) > 0.95
+    assert network == calibrate.fit_network(features, ("a", "b"), target, np.ones(20_000))
 
 
 def toy_block(true: Sequence[float]) -> weights.Block:
