@@ -144,7 +144,9 @@ def has_terms(readings: Readings) -> bool:
 
 def score_rows(scope: IndexedConversation, readings: Readings) -> ScoreTable:
     """Score all rows for a question, as recall does."""
-    return ScoreTable.best_of([score(query, scope.pool, vector=vector) for query, vector in readings])
+    return ScoreTable.best_of(
+        [score(query, scope.pool, vector=vector, center=scope.center) for query, vector in readings]
+    )
 
 
 def estimate(scope: IndexedConversation, readings: Readings, rows: Array, calibration: Calibration) -> Array:
@@ -157,15 +159,16 @@ def estimate(scope: IndexedConversation, readings: Readings, rows: Array, calibr
 def fit_relevance(hits: Sequence[Hits]) -> LogisticModel:
     """Fit the model of relevance: what tells answers apart, then how likely each value of it is.
 
-    Hits beside an answer weigh less in the first step; in the second, all hits weigh the same, so that
-    relevance is a share of hits.
+    With vectors, hits beside an answer weigh less in the first step; in the second, all hits weigh the same,
+    so that relevance is a share of hits.
     """
     # A question about two people has two readings, and its hits do not say which of them they answer.
     single = [one for one in hits if len(one.readings) == 1]
     features = {name: np.concatenate([one.features[name] for one in single]) for name in single[0].features}
     gold = np.concatenate([one.gold for one in single]).astype(np.float64)
-    names = RELEVANCE if "cosine" in features else RELEVANCE_BY_WORDS
-    weights = np.concatenate([_hit_weights(one) for one in single])
+    has_vectors = "cosine" in features
+    names = RELEVANCE if has_vectors else RELEVANCE_BY_WORDS
+    weights = np.concatenate([_hit_weights(one) for one in single]) if has_vectors else np.ones(len(gold))
     model = fit_directed(features, names, gold, weights)
     likely = np.clip(model.probabilities(features), 1e-9, 1 - 1e-9)
     scaled = fit_logistic({"logit": np.log(likely / (1 - likely))}, ("logit",), gold, np.ones(len(gold)))
@@ -384,7 +387,9 @@ def load_halves(index: Index) -> list[Half]:
 def fit_calibration(index: Index, halves: Sequence[Half], relations: Examples) -> Calibration:
     """Fit both models on some halves, that of outdated statements on the labelled pairs, too."""
     model = fit_relevance([one for half in halves for one in half.hits])
-    calibration = Calibration(embedder=index.name, relevance=model)
+    known = relevance.calibration_for(index.name)  # has the mean vectors, which the scores depend on
+    center = b"" if known is None else known.center
+    calibration = Calibration(embedder=index.name, center=center, relevance=model)
     pairs = join_examples([collect_half_pairs(index, half, calibration) for half in halves])
     # Those that replace one another weigh as much with a question as without one.
     scale = pairs.weights[pairs.outdated == 1].sum() / relations.weights[relations.outdated == 1].sum()

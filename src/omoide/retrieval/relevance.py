@@ -42,7 +42,9 @@ MIN_MATCH = 0.45
 """Closeness of words below which a memory that shares a name with the query, and no word, is not about it."""
 UNKNOWN_WORD_RARITY = 0.2
 """Weight of an encoder's token that is no content word."""
-_BEFORE, _AFTER, _LONG_BEFORE = 0, 1, 2
+EARLIER_ROWS = 4
+"""Number of messages before a row that may name its subject."""
+_BEFORE, _AFTER = 0, 1
 """Columns of the neighbours of a row."""
 
 
@@ -104,6 +106,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     embedder: str | None
     """Name of the embedder; None for words alone."""
+    center: bytes = b""
+    """The mean vector of texts, then that of questions, as 32-bit floats, the lowest byte first."""
     relevance: LogisticModel
     """Whether a memory helps to answer a query."""
     outdated: LogisticModel | None = None
@@ -228,27 +232,51 @@ def relevance_features(
     features["other_speaker"] = (~is_named & (speaker >= 0) & bool(query.named_speakers)).astype(np.float64)
     if vector is None or not len(pool.vectors):
         return features
-    features["cosine"] = _cosines(vector.pooled, pool, rows)
-    # A message names its subject often in the question before it.
-    beside = neighbours_of(pool).table[rows][:, [_BEFORE, _LONG_BEFORE, _AFTER]]
+    return (
+        features | {"cosine": _cosines(vector.pooled, pool, rows)} | _word_features(query, pool, vector, rows)
+    )
+
+
+def _word_features(
+    query: ParsedQuery, pool: CandidatePool, vector: QueryEmbedding, rows: Array
+) -> dict[str, Array]:
+    """Return how close rows come to the words of the query, alone and with the messages beside them."""
+    # A message often names its subject only in those before it.
+    beside = _rows_beside(pool, rows)
     needed = np.unique(np.append(beside.ravel(), rows))
     needed = needed[needed < pool.size]
     closeness, rarity = _word_closeness(query, pool, vector, needed)
     if closeness is None:
-        return features
+        return {}
     place = np.full(pool.size + 1, len(needed))  # the last row stands for "none"
     place[needed] = np.arange(len(needed))
     closeness = np.append(closeness, np.zeros((1, len(rarity)), np.float32), axis=0)
-    own, before, long_before, after = closeness[place[np.column_stack([rows, beside])]].swapaxes(0, 1)
+    own, after, *before = closeness[place[np.column_stack([rows, beside])]].swapaxes(0, 1)
     match = own @ rarity
     columns = {
         "match": match,
         "worst": own.min(axis=1, initial=1.0),
         "best": (own * rarity).max(axis=1, initial=0.0) * len(rarity),
-        "before": np.maximum(np.maximum(before, long_before), own) @ rarity - match,
+        "before": np.max([own, *before], axis=0) @ rarity - match,
         "after": np.maximum(after, own) @ rarity - match,
     }
-    return features | {name: column.astype(np.float64) for name, column in columns.items()}
+    return {name: column.astype(np.float64) for name, column in columns.items()}
+
+
+def _rows_beside(pool: CandidatePool, rows: Array) -> Array:
+    """Return [rows, neighbours]: the message after each row, and those before; its size for none."""
+    beside, earlier = [_neighbours(pool, rows, _AFTER)], rows
+    for _ in range(EARLIER_ROWS):
+        earlier = _neighbours(pool, earlier, _BEFORE)
+        beside.append(earlier)
+    return np.stack(beside, axis=1)
+
+
+def _neighbours(pool: CandidatePool, rows: Array, column: int) -> Array:
+    known = rows < pool.size
+    found = np.full(len(rows), pool.size)
+    found[known] = neighbours_of(pool).table[rows[known], column]
+    return found
 
 
 def _word_closeness(
@@ -610,13 +638,13 @@ def _score_lead(scores: Array) -> Array:
 
 
 def _mean_vectors(pool: CandidatePool, rows: Array) -> Array:
-    means = np.zeros((len(rows), pool.dim))
-    for at, row in enumerate(rows.tolist()):
-        own = pool.vectors[pool.vector_rows == row]
-        if len(own):
-            mean = own.mean(axis=0)
-            means[at] = mean / max(float(np.linalg.norm(mean)), 1e-9)
-    return means
+    place = np.full(pool.size, -1)
+    place[rows] = np.arange(len(rows))
+    owners = place[pool.vector_rows]
+    needed = np.flatnonzero(owners >= 0)
+    sums = np.zeros((len(rows), pool.dim))
+    np.add.at(sums, owners[needed], pool.vectors[needed])
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1), 1e-9)[:, None])
 
 
 def _token_closeness(pool: CandidatePool, rows: Array) -> Array:
@@ -654,7 +682,7 @@ def _term_features(query: ParsedQuery, pool: CandidatePool, rows: Array) -> dict
     content = [
         term for term in query.terms if term not in query.name_terms and term_rarity(term) >= ANSWERING
     ]
-    numbers = [term for term in query.terms if any(map(str.isdigit, term))]
+    numbers_left = _left(has, terms, [term for term in query.terms if any(map(str.isdigit, term))])
     speaker, role = pool.column("speaker")[rows], pool.column("role")[rows]
     return {
         "shared": common / np.maximum(whole[:, None] + whole[None, :] - common, 1e-9),
@@ -665,8 +693,14 @@ def _term_features(query: ParsedQuery, pool: CandidatePool, rows: Array) -> dict
         "kept": (own @ has.T + 0.5) / (own.sum(axis=1)[:, None] + 0.5),
         "alone_older": alone,
         "alone_newer": alone.T,
-        "numbers_left": _terms_left(pool, rows, numbers),
-        "words_left": _terms_left(pool, rows, [*content, *numbers, *numbers]),  # 17 is not 18
-        "names_left": np.minimum(_terms_left(pool, rows, _telling_terms(query)), 2.0),
+        "numbers_left": numbers_left,
+        "words_left": _left(has, terms, content) + 2 * numbers_left,  # 17 is not 18
+        "names_left": np.minimum(_left(has, terms, _telling_terms(query)), 2.0),
         "speaker": (speaker[:, None] == speaker[None, :]) * (role[:, None] == role[None, :]) * 1.0,
     }
+
+
+def _left(has: Array, terms: Array, asked: Sequence[str]) -> Array:
+    """Return [rows, rows]: the number of asked terms that the first row has and the second lacks."""
+    own = has[:, np.isin(terms, [text.term_id(term) for term in asked])]
+    return np.asarray(own.sum(axis=1)[:, None] - own @ own.T)

@@ -215,14 +215,18 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
     """Score the candidates and build the hits with their explanations."""
     from omoide.retrieval import relevance
     from omoide.retrieval.pool import distinct_rows
-    from omoide.retrieval.ranking import ScoreTable, score
+    from omoide.retrieval.ranking import Center, ScoreTable, score
 
     query, (pool, asked) = candidates.query, distinct_rows(candidates.pool)
     candidates = candidates._replace(pool=pool)
     calibration = _calibration_of(embedder if len(pool.vectors) else None)
     readings = query.readings or (query,)
+    center = None if calibration is None else Center.of(calibration.center)
     scored = ScoreTable.best_of(
-        [score(one.query, pool, vector=one.vector, mask=candidates.allowed) for one in readings]
+        [
+            score(one.query, pool, vector=one.vector, mask=candidates.allowed, center=center)
+            for one in readings
+        ]
     )
     compared, repeated = _distinct_rows(scored, candidates, max(limit, relevance.MAX_ROWS), asked)
     likelihood = relevance.estimate(
