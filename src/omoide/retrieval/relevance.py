@@ -232,9 +232,8 @@ def relevance_features(
     features["other_speaker"] = (~is_named & (speaker >= 0) & bool(query.named_speakers)).astype(np.float64)
     if vector is None or not len(pool.vectors):
         return features
-    return (
-        features | {"cosine": _cosines(vector.pooled, pool, rows)} | _word_features(query, pool, vector, rows)
-    )
+    features["cosine"] = _cosines(vector.pooled, pool, rows)
+    return features | _word_features(query, pool, vector, rows)
 
 
 def _word_features(
