@@ -28,7 +28,7 @@ from omoide.retrieval import relevance
 from omoide.retrieval.pool import Array
 from omoide.retrieval.queries import parse_query
 from omoide.retrieval.ranking import ScoreTable, score
-from omoide.retrieval.relevance import Calibration, LogisticModel
+from omoide.retrieval.relevance import Calibration, LogisticModel, Network
 from training import diagram, metrics, sets
 from training.index import Index, IndexedConversation, Readings
 from training.metrics import Bin
@@ -41,32 +41,52 @@ PICTURES = sets.HERE.parent / "docs" / "pictures"
 # does not have are left out.
 RELEVANCE = (
     "cosine", "match", "share", "rare", "share*rare", "speaker", "other_speaker", "date", "asks", "kind",
-    "has_kind", "length", "cosine*match", "worst", "best", "nearby", "terms", "cosine*length",
+    "has_kind", "length", "cosine*match", "worst", "best", "nearby", "terms", "cosine*length", "before",
+    "after", "thread",
 )  # fmt: skip
 RELEVANCE_BY_WORDS = ("share*terms", "rare", "nearby", "asks", "date", "speaker")
 RISING = {
     "cosine", "match", "share", "rare", "share*rare", "cosine*match", "worst", "best", "nearby",
-    "share*terms", "cosine*length", "date", "speaker", "kind",
+    "share*terms", "cosine*length", "date", "speaker", "kind", "before", "after",
 }  # fmt: skip
 FALLING = {"other_speaker", "asks"}
 """Features of relevance whose direction is sure; one that would be fitted the other way is left out."""
-ORDER = (
+OUTDATED = (
     "shared", "left_older", "left_newer", "addition", "number", "place", "name", "speaker", "asks",
     "relevance_newer", "gap", "similarity", "forward", "backward", "similarity*one", "similarity*least",
     "similarity*change", "change*one", "score_lead", "similarity_lead", "closeness_lead", "logit_older",
     "logit_newer", "logit_least", "top_older", "top_newer", "place_older", "place_newer", "ahead", "ahead^2",
     "current", "similarity_lead*score_lead", "forward*score_lead", "shared*score_lead",
-    "closeness_lead*one", "closeness_lead*change", "names_left", "names_left*score_lead",
+    "closeness_lead*one", "closeness_lead*change", "names_left", "names_left*score_lead", "change", "least",
+    "one", "relevance_older", "forward*similarity", "number*change", "place*change", "shared*change",
+    "similarity*number",
 )  # fmt: skip
-OUTDATED = (
-    *ORDER, "change", "least", "one", "relevance_older", "forward*similarity", "number*change",
-    "place*change", "shared*change", "similarity*number",
+_SIDES = (
+    "relevance", "logit", "top", "place", "length", "kind", "cosine", "match", "worst", "first_person",
+    "number", "spot", "name", "time",
 )  # fmt: skip
+ORDER = (
+    "shared", "left_older", "left_newer", "common", "told", "kept", "alone_older", "alone_newer",
+    "words_left", "names_left", "change", "addition", "asks", "number", "place", "name", "kind", "speaker",
+    "thread", "gap", "similarity", "forward", "backward", "similarity_lead", "closeness_lead", "score_lead",
+    "ahead", "least", "logit_least", "lost", "lost_most", "won", "won_most", "both_match", "both_worst",
+    "one", "many", "current", "terms", "asks_when", "asks_count", "asks_where", "asks_who", "asks_what",
+    *(f"{name}_{side}" for name in _SIDES for side in ("older", "newer")),
+)  # fmt: skip
+"""Features of a network: it finds the products that matter."""
 
 RIDGE = 1e-3
 STEPS = 60
-DEPTH = 8
+DEPTH = 10
 """Hits of each question that relevance is fitted on."""
+BESIDE_ANSWER = 0.1
+"""Weight of hits beside an answer, which often help although they are not labelled."""
+DIALOGUE_WEIGHT = 4.0
+"""Weight of hits in dialogues, where relevance is harder to tell than among facts."""
+UNITS, NETWORKS = 16, 3
+"""Hidden units of a network, and the number of networks that are averaged."""
+PASSES, BATCH = 12, 512
+LEARNING_RATE, DECAY = 0.01, 1e-3
 REPLACED_WEIGHT, BOTH_WEIGHT, OTHER_WEIGHT = 4.0, 2.0, 1.0
 """Weights of pairs: an answer and what it replaced, two answers, an answer and a newer hit that is none."""
 RELATION_RELEVANCE = 0.25
@@ -124,7 +144,9 @@ def has_terms(readings: Readings) -> bool:
 
 def score_rows(scope: IndexedConversation, readings: Readings) -> ScoreTable:
     """Score all rows for a question, as recall does."""
-    return ScoreTable.best_of([score(query, scope.pool, vector=vector) for query, vector in readings])
+    return ScoreTable.best_of(
+        [score(query, scope.pool, vector=vector, center=scope.center) for query, vector in readings]
+    )
 
 
 def estimate(scope: IndexedConversation, readings: Readings, rows: Array, calibration: Calibration) -> Array:
@@ -135,20 +157,41 @@ def estimate(scope: IndexedConversation, readings: Readings, rows: Array, calibr
 
 
 def fit_relevance(hits: Sequence[Hits]) -> LogisticModel:
-    """Fit the model of relevance; all hits have the same weight, so that it is a share of hits."""
+    """Fit the model of relevance: what tells answers apart, then how likely each value of it is.
+
+    With vectors, hits beside an answer weigh less in the first step; in the second, all hits weigh the same,
+    so that relevance is a share of hits.
+    """
     # A question about two people has two readings, and its hits do not say which of them they answer.
     single = [one for one in hits if len(one.readings) == 1]
     features = {name: np.concatenate([one.features[name] for one in single]) for name in single[0].features}
     gold = np.concatenate([one.gold for one in single]).astype(np.float64)
-    names = RELEVANCE if "cosine" in features else RELEVANCE_BY_WORDS
-    return fit_directed(features, names, gold)
+    has_vectors = "cosine" in features
+    names = RELEVANCE if has_vectors else RELEVANCE_BY_WORDS
+    weights = np.concatenate([_hit_weights(one) for one in single]) if has_vectors else np.ones(len(gold))
+    model = fit_directed(features, names, gold, weights)
+    likely = np.clip(model.probabilities(features), 1e-9, 1 - 1e-9)
+    scaled = fit_logistic({"logit": np.log(likely / (1 - likely))}, ("logit",), gold, np.ones(len(gold)))
+    slope = scaled.weights["logit"]
+    return LogisticModel(
+        _round(scaled.bias + slope * model.bias),
+        {name: _round(slope * weight) for name, weight in model.weights.items()},
+    )
 
 
-def fit_directed(features: Mapping[str, Array], names: Sequence[str], target: Array) -> LogisticModel:
+def _hit_weights(hits: Hits) -> Array:
+    beside = BESIDE_ANSWER if hits.label == "answerable" else 1.0
+    is_dialogue = hits.scope.conversation.kind in sets.LONG_SIZES
+    return np.where(hits.gold, 1.0, beside) * (DIALOGUE_WEIGHT if is_dialogue else 1.0)
+
+
+def fit_directed(
+    features: Mapping[str, Array], names: Sequence[str], target: Array, weights: Array
+) -> LogisticModel:
     """Fit a logistic model, and leave out features that go the wrong way, the strongest first."""
     names = [*names]
     while True:
-        model = fit_logistic(features, names, target, np.ones(len(target)))
+        model = fit_logistic(features, names, target, weights)
         wrong = {
             name: abs(weight) * float(relevance.column_of(features, name).std())
             for name, weight in model.weights.items()
@@ -185,19 +228,66 @@ def fit_logistic(
     )
 
 
+def fit_network(
+    features: Mapping[str, Array], names: Sequence[str], target: Array, weights: Array
+) -> Network:
+    """Fit networks from several seeds by stochastic gradients, and join them into one that averages them."""
+    columns = np.stack([features[name] for name in names], axis=1)
+    mean, deviation = columns.mean(axis=0), columns.std(axis=0) + 1e-6
+    columns = np.clip((columns - mean) / deviation, -relevance.MAX_DEVIATION, relevance.MAX_DEVIATION)
+    columns = np.append(columns, np.ones((len(columns), 1)), axis=1)
+    fitted = [_fit_units(columns, target, weights / weights.mean(), sets.SEED + at) for at in range(NETWORKS)]
+    hidden = np.concatenate([units.T for units, _ in fitted])
+    output = np.concatenate([own[:-1] for _, own in fitted]) / NETWORKS
+    bias = sum(own[-1] for _, own in fitted) / NETWORKS
+    arrays = (np.append(mean, deviation), hidden, np.append(output, bias))
+    return Network(tuple(names), *(array.astype("<f4").tobytes() for array in arrays))
+
+
+def _fit_units(columns: Array, target: Array, weights: Array, seed: int) -> tuple[Array, Array]:
+    """Return the weights of the features in each unit, and of the units, with the biases last (Adam)."""
+    chance = np.random.default_rng(seed)
+    size = columns.shape[1]
+    layers = [chance.normal(0, size**-0.5, (size, UNITS)), np.append(chance.normal(0, 0.25, UNITS), -2.0)]
+    kept = [np.append(np.ones((size - 1, UNITS)), np.zeros((1, UNITS)), axis=0), np.append(np.ones(UNITS), 0)]
+    means, squares = ([np.zeros_like(layer) for layer in layers] for _ in range(2))
+    batches = [
+        batch
+        for _ in range(PASSES)
+        for batch in np.array_split(chance.permutation(len(columns)), -(-len(columns) // BATCH))
+    ]
+    for step, batch in enumerate(batches, 1):
+        units = np.tanh(columns[batch] @ layers[0])
+        likely = 1.0 / (1.0 + np.exp(-(units @ layers[1][:-1] + layers[1][-1])))
+        error = (likely - target[batch]) * weights[batch] / len(batch)
+        inner = np.outer(error, layers[1][:-1]) * (1 - units * units)
+        slopes = [columns[batch].T @ inner, np.append(units.T @ error, error.sum())]
+        rate = LEARNING_RATE * (1 - step / (len(batches) + 1))
+        for at, slope in enumerate(slopes):
+            slope += DECAY * layers[at] * kept[at]
+            means[at] = 0.9 * means[at] + 0.1 * slope
+            squares[at] = 0.999 * squares[at] + 0.001 * slope**2
+            root = np.sqrt(squares[at] / (1 - 0.999**step)) + 1e-8
+            layers[at] = layers[at] - rate * means[at] / (1 - 0.9**step) / root
+    return layers[0], layers[1]
+
+
 def _round(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def collect_pairs(index: Index, conversations: Sequence[Conversation], calibration: Calibration) -> Examples:
-    """Return pairs of hits of questions about these conversations."""
+def collect_pairs(
+    index: Index, conversations: Sequence[Conversation], calibration: Calibration, order_weight: float
+) -> Examples:
+    """Return pairs of hits of questions about these conversations, weighted for the order."""
     parts = [
         examples
         for scope in index.add_all(conversations)
         for question in scope.conversation.questions
         if question.gold and (examples := _pairs_of_question(scope, question, calibration)) is not None
     ]
-    return join_examples(parts)
+    examples = join_examples(parts)
+    return examples._replace(order_weights=order_weight * examples.order_weights)
 
 
 def _pairs_of_question(
@@ -212,7 +302,7 @@ def _pairs_of_question(
     ):  # there the older statement is asked for
         return None
     values = estimate(scope, readings, rows, calibration)
-    pairs = relevance.compare(query, scope.pool, rows, table.total[rows], values)
+    pairs = relevance.compare(query, scope.pool, rows, table.total[rows], values, readings[0][1])
     gold = np.isin(rows, scope.rows_of(question.gold))
     rival = np.isin(rows, scope.rows_of(question.rivals))
     older, newer = pairs.older, pairs.newer
@@ -265,6 +355,7 @@ class Half(NamedTuple):
     """Half of the held-out dialogues, of the questions about facts, and of the labelled pairs."""
 
     conversations: list[Conversation]
+    people: list[Conversation]
     facts: list[Conversation]
     successions: list[Conversation]
     hits: list[Hits]
@@ -289,14 +380,16 @@ def load_halves(index: Index) -> list[Half]:
         pairs = [one for group in successions for one in group[at::2]]
         hits = [*collect_hits(index, [*own, *people, *facts])]
         code = [one._replace(questions=one.questions[at::2]) for one in sets.load_code()]
-        halves.append(Half(own, [*people, *facts, *large, *code], pairs, hits))
+        halves.append(Half(own, people, [*facts, *large, *code], pairs, hits))
     return halves
 
 
 def fit_calibration(index: Index, halves: Sequence[Half], relations: Examples) -> Calibration:
     """Fit both models on some halves, that of outdated statements on the labelled pairs, too."""
     model = fit_relevance([one for half in halves for one in half.hits])
-    calibration = Calibration(embedder=index.name, relevance=model)
+    known = relevance.calibration_for(index.name)  # has the mean vectors, which the scores depend on
+    center = b"" if known is None else known.center
+    calibration = Calibration(embedder=index.name, center=center, relevance=model)
     pairs = join_examples([collect_half_pairs(index, half, calibration) for half in halves])
     # Those that replace one another weigh as much with a question as without one.
     scale = pairs.weights[pairs.outdated == 1].sum() / relations.weights[relations.outdated == 1].sum()
@@ -305,18 +398,21 @@ def fit_calibration(index: Index, halves: Sequence[Half], relations: Examples) -
         calibration,
         outdated=fit_logistic(examples.features, OUTDATED, examples.outdated, examples.weights),
         # Words alone cannot tell the values of one thing from two things that share a word.
-        order=None
-        if index.name is None
-        else fit_logistic(pairs.features, ORDER, pairs.outdated, pairs.order_weights),
+        order=None if index.name is None else _fit_order(pairs),
     )
 
 
+def _fit_order(pairs: Examples) -> Network:
+    known = pairs.order_weights > 0
+    features = {name: pairs.features[name][known] for name in ORDER}
+    return fit_network(features, ORDER, pairs.outdated[known], pairs.order_weights[known])
+
+
 def collect_half_pairs(index: Index, half: Half, calibration: Calibration) -> Examples:
-    """Return the pairs of hits in long scopes, and in the dialogues alone."""
-    scopes = [
-        *sets.join_by_kind(half.conversations), *half.conversations, *half.facts, *half.successions
-    ]  # fmt: skip
-    return collect_pairs(index, scopes, calibration)
+    """Return the pairs of hits in long scopes, in the dialogues alone, and among facts."""
+    scopes = [*sets.join_by_kind(half.conversations), *half.conversations]
+    groups = ((scopes, 2.0), (half.people, 2.0), (half.facts, 4.0), (half.successions, 1.0))
+    return join_examples([collect_pairs(index, group, calibration, weight) for group, weight in groups])
 
 
 def report_relevance(hits: Sequence[tuple[Hits, Array]]) -> tuple[str, list[Bin]]:

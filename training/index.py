@@ -24,6 +24,8 @@ from omoide.eval.datasets import DatasetConversation
 from omoide.eval.runner import AGENT_ID, QUESTION_DELAY_MS, to_entries
 from omoide.retrieval.pool import CandidatePool
 from omoide.retrieval.queries import ParsedQuery, parse_query
+from omoide.retrieval.ranking import Center
+from omoide.retrieval.relevance import calibration_for
 from omoide.stores import recall
 from omoide.stores.pool import pool_of
 from omoide.stores.records import IndexData, embed_texts, index_entries
@@ -130,6 +132,12 @@ class IndexedConversation:
             return [(one, None) for one in readings]
         embeddings = embed_texts([one.encoder_text for one in readings], self.embedder, query=True)
         return [*zip(readings, embeddings, strict=True)]
+
+    @property
+    def center(self) -> Center | None:
+        """The mean vectors of the embedder, if the package knows them."""
+        calibration = None if self.embedder is None else calibration_for(self.embedder.name)
+        return None if calibration is None else Center.of(calibration.center)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of the pool for these turns."""

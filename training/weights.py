@@ -65,11 +65,14 @@ BOUNDS = {
     "crowd": (-1.0, -0.1),
     "elsewhere": (-5.0, -2.0),
     "cosine": (0.0, 12.0),
+    "centered": (0.0, 0.0),
     "match": (0.0, 12.0),
     "share": (0.0, 9.0),
 }
 """Bounds of features that other data needs more, or less, than these sets do."""
-FACT_BOUNDS = BOUNDS | {"vector": (0.0, 2.0), "asks": (-1.5, -0.3), "share": (0.3, 9.0)}
+FACT_BOUNDS = BOUNDS | {
+    "vector": (0.0, 2.0), "centered": (0.0, 12.0), "asks": (-1.5, -0.3), "share": (0.3, 9.0)
+}  # fmt: skip
 FREE = (-9.0, 9.0)
 KEPT = ("recency", "confidence", "importance")
 """Features that do not vary here: they keep their weights."""
@@ -151,7 +154,7 @@ def _readings(scope: IndexedConversation, question: Question, first: dict[str, f
         seen = first_stage(query, pool, vector, k1=weights.k1, b=weights.b)
         total = sum((column * by_name[name] for name, column in seen.columns.items()), np.zeros(pool.size))
         rows = np.argsort(-total, kind="stable")[: weights.depth]
-        columns = second_stage(query, pool, vector, seen, total, rows)
+        columns = second_stage(query, pool, vector, seen, total, rows, scope.center)
         zeros = np.zeros(len(rows))
         stacked = [columns.get(name, zeros) for name in NAMES]
         yield Reading(rows, np.stack(stacked, axis=1).astype(np.float32))

@@ -7,11 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from omoide.embedders import HashEmbedder
+from omoide.embedders import Embedding, HashEmbedder
 from omoide.retrieval.pool import Array, CandidatePool, PoolRow, ScopeStatistics, neighbours_of, segments_of
 from omoide.retrieval.queries import parse_query
-from omoide.retrieval.ranking import QueryEmbedding, ScoreTable, score
+from omoide.retrieval.ranking import (
+    Center,
+    FeatureWeights,
+    QueryEmbedding,
+    RankingWeights,
+    ScoreTable,
+    score,
+)
 from omoide.retrieval.text import extract_features
 
 NOW = 1_700_000_000_000
@@ -52,9 +60,11 @@ def pool(rows: Sequence[PoolRow], **more: Any) -> CandidatePool:
     return CandidatePool.build(held.pop("features"), **held, dim=64, **more)
 
 
-def ask(text: str, held: CandidatePool, *, embed: bool = True) -> ScoreTable:
+def ask(text: str, held: CandidatePool, *, embed: bool = True, stages: int = 2) -> ScoreTable:
     read = parse_query(text, now=NOW, speakers=held.speakers)
-    return score(read, held, vector=EMBEDDER.embed([read.encoder_text])[0] if embed else None)
+    vector = EMBEDDER.embed([read.encoder_text])[0] if embed else None
+    first_only = structs.replace(RankingWeights.default(vectors=embed, tokens=False), second=None)
+    return score(read, held, vector=vector, weights=first_only if stages == 1 else None)
 
 
 def talk() -> list[PoolRow]:
@@ -133,7 +143,8 @@ def test_the_order_of_the_rows_does_not_matter(rows: list[PoolRow], text: str, c
     order = [*range(len(rows))]
     chance.shuffle(order)
     one, other = ask(text, pool(rows)).total, ask(text, pool([rows[at] for at in order])).total
-    if len({*one.round(6)}) == len(one):  # the rank among equals is free, and a sign counts it
+    first = ask(text, pool(rows), stages=1).total
+    if len({*first.round(6)}) == len(first):  # the rank among equals is free, and a sign counts it
         assert close(one[order], other)
 
 
@@ -142,6 +153,23 @@ def test_the_order_of_the_rows_does_not_matter(rows: list[PoolRow], text: str, c
 def test_scores_are_numbers(rows: list[PoolRow], text: str, embed: bool) -> None:
     """Whatever is asked of whatever rows, no score is NaN or infinite."""
     assert np.isfinite(ask(text, pool(rows), embed=embed).total).all()
+
+
+def test_what_all_texts_share_does_not_tell_them_apart() -> None:
+    """With the means taken away, a fact that is like any text falls behind one that is like the question."""
+    shared, meant = np.eye(64, dtype=np.float32)[:2]
+    typical, own = 0.95 * shared + 0.31 * -meant, 0.6 * shared + 0.8 * meant
+    asked = 0.9 * shared + 0.43 * meant
+    features = extract_features("x").to_bytes()
+    rows = [PoolRow(features=features, vectors=one.tobytes()) for one in (typical, own)]
+    read, vector = parse_query("what?", now=NOW), Embedding(asked)
+    weights = RankingWeights(first=FeatureWeights(vector=1.0), second=FeatureWeights(centered=1.0))
+    center = Center(texts=0.9 * shared, questions=0.9 * shared)
+    found = score(read, pool(rows), vector=vector, weights=weights, center=center)
+    assert found.top(1).tolist() == [1]
+    assert found.parts["centered"][1] > 0.9 > 0 > found.parts["centered"][0]
+    without = score(read, pool(rows), vector=vector, weights=weights)
+    assert not without.parts["centered"].any()
 
 
 def test_nothing_is_found_among_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omoide.embedders import HashEmbedder
+from omoide.embedders import HashEmbedder, choose
 from omoide.retrieval import relevance
 from omoide.retrieval.pool import Array, CandidatePool
 from omoide.retrieval.queries import parse_query
@@ -20,6 +20,8 @@ TEXTS = (
     "The staging database listens on port 5433.",
     "We had soup.",
 )
+BY_TOKENS = ("match", "worst", "best", "before", "after")
+"""Features that an embedder with vectors of tokens provides."""
 
 
 def build_pool(texts: tuple[str, ...], embedder: HashEmbedder | None = None) -> CandidatePool:
@@ -103,6 +105,47 @@ def test_a_logistic_model_weights_features_products_and_squares(bias: float, one
     assert model.probabilities({"a": a, "b": b})[0] == pytest.approx(expected)
 
 
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-3, 3))
+def test_a_network_weights_units_of_weighted_features(first: float, second: float, bias: float) -> None:
+    """The probability is the logistic function of units that see features as deviations from their mean."""
+    numbers = ([1.0, 2.0], [first, 0.5, second, -0.5], [1.5, -2.0, bias])
+    network = relevance.Network(("a",), *(np.array(one, "<f4").tobytes() for one in numbers))
+    units = np.tanh(np.array([first, second]) * (2.0 - 1.0) / 2.0 + np.array([0.5, -0.5]))
+    expected = 1 / (1 + np.exp(-(units @ np.array([1.5, -2.0]) + bias)))
+    near, far, further = network.probabilities({"a": np.array([2.0, 1e3, 1e6])})
+    assert near == pytest.approx(expected, rel=1e-4)
+    assert far == further  # what lies far outside says no more than the limit
+
+
+def test_an_answer_is_more_relevant_after_the_question_that_names_its_subject() -> None:
+    """A short answer does not repeat what it was asked, so the messages before it count."""
+    texts = ("What is your dog called, and what breed is it?", "Pixel. A whippet.", "Nice!")
+    together, alone = (estimate_messages("What breed is the dog?", texts, thread) for thread in ("t", None))
+    assert together[1] > 1.5 * alone[1]
+
+
+def estimate_messages(query: str, texts: tuple[str, ...], thread: str | None) -> Array:
+    """Estimate the relevance of texts by the encoder, as messages of a thread or each for itself."""
+    encoder = choose("auto")
+    assert encoder is not None
+    embedded = encoder.embed(texts)
+    pool = CandidatePool.build(
+        [extract_features(one).to_bytes() for one in texts],
+        thread=[thread or str(number) for number in range(len(texts))],
+        seq=[*range(len(texts))],
+        vectors=[one.pooled.astype(np.float32).tobytes() for one in embedded],
+        dim=encoder.dim,
+        token_loader=lambda rows: [np.asarray(embedded[row].tokens) for row in rows.tolist()],
+    )
+    parsed = parse_query(query, now=NOW)
+    (asked,) = encoder.embed([parsed.encoder_text], query=True)
+    found = relevance.estimate(
+        [(parsed, asked)], pool, range(len(texts)), relevance.calibration_for(encoder.name)
+    )
+    assert found is not None
+    return found
+
+
 def test_the_calibrations_of_the_package_name_features_that_exist() -> None:
     """Each model uses features that its embedder provides, so that none is silently left out."""
     pool, embedder = build_pool(TEXTS, HashEmbedder()), HashEmbedder()
@@ -111,6 +154,6 @@ def test_the_calibrations_of_the_package_name_features_that_exist() -> None:
     by_vector = relevance.relevance_features(query, pool, embedder.embed(["port"])[0], np.arange(2))
     assert by_words.keys() < by_vector.keys()
     for calibration in relevance.calibrations():
-        provided = set(by_words) if calibration.embedder is None else {*by_vector, "match", "worst", "best"}
+        provided = set(by_words) if calibration.embedder is None else {*by_vector, *BY_TOKENS}
         used = {part for name in calibration.relevance.weights for part in name.removesuffix("^2").split("*")}
         assert used <= provided

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omoide.retrieval.pool import CandidatePool
 from omoide.retrieval.queries import parse_query
-from omoide.retrieval.relevance import Calibration, LogisticModel, arrange, compare
+from omoide.retrieval.relevance import Calibration, LogisticModel, Network, arrange, calibrations, compare
 from omoide.retrieval.text import extract_features
 
 NOW = 1_700_000_000_000
@@ -17,7 +17,16 @@ ALWAYS, NEVER = LogisticModel(9.0, {}), LogisticModel(-9.0, {})
 SAME_SUBJECT = LogisticModel(-2.0, {"shared": 20.0})
 
 
-def build_calibration(outdated: LogisticModel, order: LogisticModel | None = NEVER) -> Calibration:
+def build_network(bias: float, shared: float = 0.0) -> Network:
+    """Return a network of one unit that sees the share of common words."""
+    numbers = ([0.0, 1.0], [shared / 9, bias / 9], [9.0, 0.0])
+    return Network(("shared",), *(np.array(one, "<f4").tobytes() for one in numbers))
+
+
+ALWAYS_VALUES, NO_VALUES, LIKE_VALUES = build_network(9), build_network(-9), build_network(-2, 20)
+
+
+def build_calibration(outdated: LogisticModel, order: Network | None = NO_VALUES) -> Calibration:
     return Calibration(embedder=None, relevance=ALWAYS, outdated=outdated, order=order)
 
 
@@ -37,7 +46,7 @@ def arrange_all(
     pool: CandidatePool,
     outdated: LogisticModel = NEVER,
     relevance: Sequence[float] | None = None,
-    order: LogisticModel | None = NEVER,
+    order: Network | None = NO_VALUES,
 ) -> tuple[list[int], dict[int, int]]:
     """Arrange all rows in their order, each a little worse than the one before unless relevance says more."""
     likelihood = np.full(pool.size, 0.5) if relevance is None else np.array(relevance)
@@ -79,19 +88,31 @@ def test_a_hit_that_stands_out_alone_stays_first() -> None:
 def test_of_values_of_one_thing_the_newest_comes_first_and_none_is_marked() -> None:
     """Hits that the model takes for values of what is asked are ordered by time, wherever they stood."""
     pool = build_pool(["We had soup.", *DESKS, "We had tea.", "We had rice."], [9, 1, 2, 3, 4, 8])
-    order, newer = arrange_all("Where is my desk?", pool, order=SAME_SUBJECT)
+    order, newer = arrange_all("Where is my desk?", pool, order=LIKE_VALUES)
     assert order == [0, 3, 2, 1, 4, 5]
     assert newer == {}
-    order, _ = arrange_all("Where did my desk use to be?", pool, order=SAME_SUBJECT)
+    order, _ = arrange_all("Where did my desk use to be?", pool, order=LIKE_VALUES)
     assert order == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_newer_hit_without_the_words_that_are_asked_for_stays_below() -> None:
-    """A hit that lacks two content words of the query which the older one has speaks of something else."""
+def test_a_newer_value_comes_first_although_it_lacks_the_words_of_the_question() -> None:
+    """The newer statement often says it in other words; the model tells whether it is one."""
+    pool = build_pool(["My favourite tea is Earl Grey.", "For me rooibos, it is what I always take."], [1, 2])
+    assert arrange_all("What is my favourite tea?", pool, order=ALWAYS_VALUES)[0] == [1, 0]
+
+
+def test_a_newer_hit_without_the_number_that_is_asked_for_stays_below() -> None:
+    """Seventeen is not eighteen: a row of another number is no other value of the same thing."""
+    pool = build_pool(["Room 17 is blue.", "Room 18 is green."], [1, 2])
+    assert arrange_all("Which colour is room 17?", pool, order=ALWAYS_VALUES)[0] == [0, 1]
+    assert arrange_all("Which colour is the room?", pool, order=ALWAYS_VALUES)[0] == [1, 0]
+
+
+def test_no_hit_is_outdated_by_one_that_lacks_the_words_of_the_question() -> None:
+    """To say that something is outdated takes more than to order it."""
     pool = build_pool(["The kitchen window is cracked.", "The kitchen is blue."], [1, 2])
-    apart = [0.9, 0.02]  # neither stands out beside the other
-    assert arrange_all("Which kitchen window is cracked?", pool, NEVER, apart, ALWAYS)[0] == [0, 1]
-    assert arrange_all("What about the kitchen?", pool, NEVER, apart, ALWAYS)[0] == [1, 0]
+    assert arrange_all("Which kitchen window is cracked?", pool, outdated=ALWAYS)[1] == {}
+    assert arrange_all("What about the kitchen?", pool, outdated=ALWAYS)[1] == {0: 1}
 
 
 def test_an_outdated_hit_names_the_newest_one_and_comes_after_it() -> None:
@@ -142,3 +163,23 @@ def test_pairs_are_compared_in_the_order_of_time() -> None:
     pairs = compare(parse_query("desk?", now=NOW), pool, np.arange(2), np.zeros(2), np.ones(2))
     assert (pairs.older.tolist(), pairs.newer.tolist()) == ([1], [0])
     assert 0.3 < pairs.features["shared"][0] < 1
+
+
+def test_a_pair_says_what_it_keeps_of_the_question_and_what_it_tells_beyond() -> None:
+    """A newer statement that names the older value speaks of the same thing, in other words."""
+    pool = build_pool(["Karim drives a Volvo.", "Karim has a Skoda, the Volvo is scrap."], [1, 2])
+    asked = parse_query("What does Karim drive?", now=NOW)
+    features = compare(asked, pool, np.arange(2), np.zeros(2), np.ones(2)).features
+    assert features["told"][0] > 0
+    assert features["kept"][0] < 1
+    assert features["lost"][0] == features["cosine_older"][0] == 0  # nothing is known of the vector
+
+
+def test_the_order_of_the_package_uses_features_that_exist() -> None:
+    """Each feature of the network is one of a pair of rows."""
+    pool = build_pool(DESKS[:2], [1, 2])
+    provided = compare(parse_query("desk?", now=NOW), pool, np.arange(2), np.zeros(2), np.ones(2)).features
+    for calibration in calibrations():
+        if calibration.order is not None:
+            assert set(calibration.order.names) <= provided.keys()
+            assert 0 <= calibration.order.probabilities(provided)[0] <= 1

@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training import calibrate, diagram, metrics, sets, weights
+from training import calibrate, center, diagram, metrics, sets, weights
 from training.evaluate import Answer
 from training.index import CachedEmbedder, Index
 from training.sets import Conversation, Question
@@ -18,6 +19,7 @@ from omoide.core.entry import RecallRequest, Scope
 from omoide.embedders import Embedding, HashEmbedder
 from omoide.eval.datasets import DatasetTurn
 from omoide.eval.runner import AGENT_ID
+from omoide.retrieval.ranking import Center
 from omoide.retrieval.relevance import Calibration, LogisticModel
 
 EARLIER = ("w1-", "w2-", "w3-", "w4-")
@@ -316,9 +318,20 @@ def test_a_feature_in_the_wrong_direction_is_left_out() -> None:
     chance = np.random.default_rng(3)
     features = {"cosine": chance.normal(size=2_000), "share": chance.normal(size=2_000)}
     target = (chance.random(2_000) < 1 / (1 + np.exp(features["share"] - features["cosine"]))).astype(float)
-    model = calibrate.fit_directed(features, ("cosine", "share"), target)
+    model = calibrate.fit_directed(features, ("cosine", "share"), target, np.ones(2_000))
     assert model.weights.keys() == {"cosine"}
     assert model.weights["cosine"] > 0.5
+
+
+def test_a_network_finds_what_no_sum_of_features_tells() -> None:
+    """Two features that say something only together are used; the same data give the same network."""
+    chance = np.random.default_rng(4)
+    features = {"a": chance.normal(size=20_000), "b": chance.normal(size=20_000)}
+    target = (features["a"] * features["b"] > 0).astype(float)
+    network = calibrate.fit_network(features, ("a", "b"), target, np.ones(20_000))
+    likely = network.probabilities(features)
+    assert metrics.auc(likely[target > 0], likely[target == 0]) > 0.95
+    assert network == calibrate.fit_network(features, ("a", "b"), target, np.ones(20_000))
 
 
 def toy_block(true: Sequence[float]) -> weights.Block:
@@ -369,6 +382,25 @@ def test_a_calibration_replaces_that_of_its_embedder(tmp_path: Path) -> None:
         calibrate.write_calibration(Calibration(embedder=embedder, relevance=LogisticModel(bias, {})), path)
     written = json.loads(path.read_text("utf-8"))
     assert [(one["embedder"], one["relevance"]["bias"]) for one in written] == [(None, 2.0), ("a", 3.0)]
+
+
+def test_a_center_is_written_as_the_mean_vectors(tmp_path: Path) -> None:
+    """The means of texts and of questions are read back as they were computed, each from its own texts."""
+    embedder = CachedEmbedder(HashEmbedder(8), tmp_path)
+    texts, questions = center.mean_vectors(embedder)
+    assert texts.shape == questions.shape == (8,)
+    assert not np.allclose(texts, questions)
+    numbers = np.concatenate([texts, questions]).astype("<f4").tobytes()
+    path = tmp_path / "calibrations.json"
+    calibrate.write_calibration(
+        Calibration(embedder="hash", center=numbers, relevance=LogisticModel(0.0, {})), path
+    )
+    (written,) = msgspec.json.decode(path.read_bytes(), type=list[Calibration])
+    read = Center.of(written.center)
+    assert read is not None
+    assert np.allclose(read.texts, texts, atol=1e-6)
+    assert np.allclose(read.questions, questions, atol=1e-6)
+    assert Center.of(b"") is None
 
 
 def test_code_is_asked_where_nothing_was_said() -> None:

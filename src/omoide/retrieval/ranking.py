@@ -74,6 +74,18 @@ class QueryEmbedding(Protocol):
     def words(self) -> tuple[str, ...] | None: ...
 
 
+class Center(NamedTuple):
+    """The mean vectors of texts and of questions: what all of them share tells none of them apart."""
+
+    texts: Array
+    questions: Array
+
+    @classmethod
+    def of(cls, center: bytes) -> Self | None:
+        """Return the center from its bytes, those of the mean of texts first; None for no bytes."""
+        return cls(*np.frombuffer(center, "<f4").reshape(2, -1)) if center else None
+
+
 class FirstStage(NamedTuple):
     """The features of every row."""
 
@@ -135,9 +147,12 @@ def second_stage(
     first: FirstStage,
     total: Array,
     rows: Array,
+    center: Center | None = None,
 ) -> FeatureColumns:
     """Compute the features of the best rows, relative to each other."""
     columns = {name: column[rows] for name, column in first.columns.items()}
+    if vector is not None:
+        columns["centered"] = _centered_cosines(vector, pool, rows, center)
     neighbours = neighbours_of(pool)
     flags = pool.column("flags")
     columns |= _episode_features(total, neighbours, rows)
@@ -149,6 +164,22 @@ def second_stage(
         adjacent_sum = np.append(first.columns["vector"], 0.0)[adjacent].sum(axis=1)
         columns["wide"] = (2 * columns["vector"] + adjacent_sum) / (2 + (adjacent < pool.size).sum(axis=1))
     return columns | _context_features(pool, vector, first, rows, neighbours)
+
+
+def _centered_cosines(
+    vector: QueryEmbedding, pool: CandidatePool, rows: Array, center: Center | None
+) -> Array:
+    """Return the cosine of each row's closest vector after the means are taken away; zeros without means."""
+    if center is None:
+        return np.zeros(len(rows))
+    is_needed = np.zeros(pool.size, np.bool_)
+    is_needed[rows] = True
+    places = np.flatnonzero(is_needed[pool.vector_rows])
+    own, asked = pool.vectors[places] - center.texts, vector.pooled - center.questions
+    lengths = np.linalg.norm(own, axis=1) * np.linalg.norm(asked)
+    cosines = np.full(pool.size, -1.0)  # of rows without a vector
+    np.maximum.at(cosines, pool.vector_rows[places], own @ asked / np.maximum(lengths, 1e-9))
+    return cosines[rows]
 
 
 def _context_features(
@@ -420,6 +451,7 @@ class FeatureWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     vector: float = 0.0
     cosine: float = 0.0
+    centered: float = 0.0
     share: float = 0.0
     match: float = 0.0
     wide: float = 0.0
@@ -492,8 +524,8 @@ _MESSAGE_SECOND = FeatureWeights(
     asks=-0.85, instruction=1.0, rarity=0.3, role=2.7,
 )  # fmt: skip
 _FACT_SECOND = FeatureWeights(
-    vector=0.95, cosine=12.0, match=8.4, share=1.2, speaker=1.45, elsewhere=-3.0, first_person=0.6,
-    date=3.5, kind=0.45, asks=-0.3, instruction=1.0, rarity=0.95, role=2.7,
+    cosine=4.5, centered=11.65, match=11.0, share=0.3, speaker=1.45, elsewhere=-3.0, first_person=0.6,
+    date=3.5, kind=0.6, asks=-0.3, instruction=1.0, rarity=0.9, role=2.7,
 )  # fmt: skip
 
 
@@ -575,6 +607,7 @@ def score(
     vector: QueryEmbedding | None = None,
     weights: RankingWeights | None = None,
     mask: Array | None = None,
+    center: Center | None = None,
 ) -> ScoreTable:
     """Score every row of the pool.
 
@@ -584,11 +617,12 @@ def score(
         vector: The embedding of the query's `encoder_text`, if there is an embedder.
         weights: The weights; by default those for what the embedder provides.
         mask: The rows that may enter the second stage; all by default.
+        center: The mean vectors of the embedder, if they are known.
     """
     if not pool.live.any():
         return ScoreTable(total=np.full(pool.size, -np.inf), parts={})
     with np.errstate(invalid="ignore"):  # some BLAS kernels set the flag for lanes that are not used
-        return _score(query, pool, vector, weights, mask)
+        return _score(query, pool, vector, weights, mask, center)
 
 
 def _score(
@@ -597,6 +631,7 @@ def _score(
     vector: QueryEmbedding | None,
     weights: RankingWeights | None,
     mask: Array | None,
+    center: Center | None,
 ) -> ScoreTable:
     if not len(pool.vectors):
         vector = None
@@ -610,10 +645,11 @@ def _score(
     total = sum(parts.values(), np.zeros(pool.size))
     total[~pool.live] = -np.inf
     if weights.second is not None:
+        center = center if weights.second.centered else None
         rows = _top_rows(total if mask is None else np.where(mask, total, -np.inf), weights.depth)
         if len(rows):
             second_parts = _apply_weights(
-                second_stage(query, pool, vector, first, total, rows), weights.second
+                second_stage(query, pool, vector, first, total, rows, center), weights.second
             )
             total = _merge_second_stage(parts, second_parts, total, rows)
     return ScoreTable(total=total, parts=parts)

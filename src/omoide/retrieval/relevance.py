@@ -1,9 +1,10 @@
 """Estimate how likely a memory helps to answer a query, whatever else is stored.
 
 The score of a hit compares the rows of one pool; relevance compares a row with the query alone. Its features
-do not depend on the other rows: the cosine of the vectors, the closeness of single words, the share of the
-query's words that the row has, each word weighted by how rare it is in conversations (`common_terms.txt`),
-and whether speaker, time and kind agree. A logistic model turns them into a probability. It is part of a
+do not depend on the other rows: the cosine of the vectors, the closeness of single words, alone and together
+with the messages right before and after it, the share of the query's words that the row has, each word
+weighted by how rare it is in conversations (`common_terms.txt`), and whether speaker, time and kind agree. A
+logistic model turns them into a probability. It is part of a
 `Calibration`, which is fitted for one embedder, on conversations that the embedder was not trained on;
 vectors of an embedder without one give no relevance.
 """
@@ -41,6 +42,10 @@ MIN_MATCH = 0.45
 """Closeness of words below which a memory that shares a name with the query, and no word, is not about it."""
 UNKNOWN_WORD_RARITY = 0.2
 """Weight of an encoder's token that is no content word."""
+EARLIER_ROWS = 4
+"""Number of messages before a row that may name its subject."""
+_BEFORE, _AFTER = 0, 1
+"""Columns of the neighbours of a row."""
 
 
 class LogisticModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,16 +71,48 @@ def column_of(features: Mapping[str, Array], name: str) -> Array:
     return np.asarray(features[first] * features[second]) if second else features[first]
 
 
+MAX_DEVIATION = 4.0
+"""Standard deviations from the mean at which a feature of a network is cut."""
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A probability that follows from features through one layer of hidden units.
+
+    Numbers are 32-bit floats, the lowest byte first.
+    """
+
+    names: tuple[str, ...]
+    """The features, in the order of the numbers."""
+    scale: bytes
+    """The mean of each feature, then the standard deviation of each."""
+    hidden: bytes
+    """For each unit its weight of each feature, then its bias."""
+    output: bytes
+    """The weight of each unit, then the bias."""
+
+    def probabilities(self, features: Mapping[str, Array]) -> Array:
+        """Return the probability for each row of the features."""
+        mean, deviation = np.frombuffer(self.scale, "<f4").reshape(2, -1)
+        hidden = np.frombuffer(self.hidden, "<f4").reshape(-1, len(self.names) + 1)
+        output = np.frombuffer(self.output, "<f4")
+        columns = (np.stack([features[name] for name in self.names], axis=1) - mean) / deviation
+        columns = np.clip(columns, -MAX_DEVIATION, MAX_DEVIATION)
+        units = np.tanh(columns @ hidden[:, :-1].T + hidden[:, -1])
+        return np.asarray(1.0 / (1.0 + np.exp(-(units @ output[:-1] + output[-1]))))
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The models that were fitted for the vectors of one embedder, or for words alone."""
 
     embedder: str | None
     """Name of the embedder; None for words alone."""
+    center: bytes = b""
+    """The mean vector of texts, then that of questions, as 32-bit floats, the lowest byte first."""
     relevance: LogisticModel
     """Whether a memory helps to answer a query."""
     outdated: LogisticModel | None = None
     """Whether the newer of two memories replaces the older one."""
-    order: LogisticModel | None = None
+    order: Network | None = None
     """Whether two memories are values of what the query asks for, seen beside the other hits."""
 
 
@@ -187,6 +224,7 @@ def relevance_features(
         "date": np.maximum(date_agreement(query, pool)[rows], 0.0),
         "has_date": np.full(len(rows), float(bool(query.times))),
         "length": np.log1p(pool.column("length")[rows]) / 5,
+        "thread": (pool.column("thread")[rows] >= 0).astype(np.float64),
     }
     speaker = pool.column("speaker")[rows]
     is_named = np.isin(speaker, [*query.named_speakers])
@@ -194,17 +232,65 @@ def relevance_features(
     features["other_speaker"] = (~is_named & (speaker >= 0) & bool(query.named_speakers)).astype(np.float64)
     if vector is None or not len(pool.vectors):
         return features
-    cosine = _cosines(vector.pooled, pool, rows)
-    features["cosine"] = cosine
-    if vector.tokens is not None and vector.words is not None and pool.token_loader is not None:
-        tokens = text.content_token_indexes(vector.words)
-        rarity = np.array([_word_rarity(vector.words[at], names) for at in tokens], np.float32)
-        rarity /= max(float(rarity.sum()), 1e-9)
-        similarity = max_similarity(vector.tokens[tokens], pool.tokens_of(rows), rarity)
-        features["match"] = (similarity @ rarity).astype(np.float64)
-        features["worst"] = similarity.min(axis=1, initial=1.0).astype(np.float64)
-        features["best"] = (similarity * rarity).max(axis=1, initial=0.0).astype(np.float64) * len(tokens)
-    return features
+    features["cosine"] = _cosines(vector.pooled, pool, rows)
+    return features | _word_features(query, pool, vector, rows)
+
+
+def _word_features(
+    query: ParsedQuery, pool: CandidatePool, vector: QueryEmbedding, rows: Array
+) -> dict[str, Array]:
+    """Return how close rows come to the words of the query, alone and with the messages beside them."""
+    # A message often names its subject only in those before it.
+    beside = _rows_beside(pool, rows)
+    needed = np.unique(np.append(beside.ravel(), rows))
+    needed = needed[needed < pool.size]
+    closeness, rarity = _word_closeness(query, pool, vector, needed)
+    if closeness is None:
+        return {}
+    place = np.full(pool.size + 1, len(needed))  # the last row stands for "none"
+    place[needed] = np.arange(len(needed))
+    closeness = np.append(closeness, np.zeros((1, len(rarity)), np.float32), axis=0)
+    own, after, *before = closeness[place[np.column_stack([rows, beside])]].swapaxes(0, 1)
+    match = own @ rarity
+    columns = {
+        "match": match,
+        "worst": own.min(axis=1, initial=1.0),
+        "best": (own * rarity).max(axis=1, initial=0.0) * len(rarity),
+        "before": np.max([own, *before], axis=0) @ rarity - match,
+        "after": np.maximum(after, own) @ rarity - match,
+    }
+    return {name: column.astype(np.float64) for name, column in columns.items()}
+
+
+def _rows_beside(pool: CandidatePool, rows: Array) -> Array:
+    """Return [rows, neighbours]: the message after each row, and those before; its size for none."""
+    beside, earlier = [_neighbours(pool, rows, _AFTER)], rows
+    for _ in range(EARLIER_ROWS):
+        earlier = _neighbours(pool, earlier, _BEFORE)
+        beside.append(earlier)
+    return np.stack(beside, axis=1)
+
+
+def _neighbours(pool: CandidatePool, rows: Array, column: int) -> Array:
+    known = rows < pool.size
+    found = np.full(len(rows), pool.size)
+    found[known] = neighbours_of(pool).table[rows[known], column]
+    return found
+
+
+def _word_closeness(
+    query: ParsedQuery, pool: CandidatePool, vector: QueryEmbedding, rows: Array
+) -> tuple[Array | None, Array]:
+    """Return [rows, words]: how close a row comes to each content word of the query; and their rarities.
+
+    The rarities sum to 1. None stands for a closeness that is not known.
+    """
+    if vector.tokens is None or vector.words is None or pool.token_loader is None:
+        return None, np.zeros(0, np.float32)
+    tokens = text.content_token_indexes(vector.words)
+    rarity = np.array([_word_rarity(vector.words[at], query.name_terms) for at in tokens], np.float32)
+    rarity /= max(float(rarity.sum()), 1e-9)
+    return max_similarity(vector.tokens[tokens], pool.tokens_of(rows), rarity), rarity
 
 
 def _word_rarity(word: str, names: frozenset[str]) -> float:
@@ -255,12 +341,12 @@ SCORE_GAP = 2.5
 """Distance of scores from which they do."""
 OUTDATED_FROM = 0.97
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
-ORDERED_FROM = 0.7
+ORDERED_FROM = 0.6
 """Probability from which the newer of two hits stands first."""
 ANSWERING = 0.5
 """Rarity from which a word of the query counts for what two hits speak of."""
 MAX_LEFT = 1
-"""Number of such words that only the older of two hits may have."""
+"""Number of such words that only an outdated hit may have, and not the newer one."""
 MAX_NEW_SHARE = 0.25
 """Share of the words of an answer, by rarity, up to which it repeats what was told."""
 LEAD_OF_ALL = 3.0
@@ -283,6 +369,7 @@ def arrange(
     scores: Array,
     relevance: Array | None,
     calibration: Calibration | None,
+    vector: QueryEmbedding | None = None,
 ) -> tuple[list[int], dict[int, int]]:
     """Return the order of ranked rows, and for outdated ones the newer row, both as indexes into `rows`.
 
@@ -293,6 +380,7 @@ def arrange(
         scores: The score of each.
         relevance: The relevance of each; None if it is not known.
         calibration: The models for the pool's vectors.
+        vector: The embedding of the query.
     """
     order = [*range(len(rows))]
     # The scores know which rows are of the time that is asked for.
@@ -300,7 +388,7 @@ def arrange(
         return order, {}
     compared = np.asarray(rows[:MAX_ROWS], np.int64)
     time = pool.column("time")[compared]
-    pairs = compare(query, pool, compared, scores[:MAX_ROWS], relevance[:MAX_ROWS])
+    pairs = compare(query, pool, compared, scores[:MAX_ROWS], relevance[:MAX_ROWS], vector)
     newer = {} if query.expects_many else _find_outdated(pairs, time, calibration)
     if calibration is None or calibration.order is None:
         spread = MAX_SPREAD if len(pool.vectors) else MAX_SPREAD_BY_WORDS
@@ -389,6 +477,7 @@ def _find_outdated(pairs: Pairs, time: Array, calibration: Calibration | None) -
     if calibration is None or calibration.outdated is None or not len(pairs.older):
         return {}
     is_outdated = calibration.outdated.probabilities(pairs.features) > OUTDATED_FROM
+    is_outdated &= pairs.features["words_left"] <= MAX_LEFT
     return dict(_pairs_in_time(pairs, time, is_outdated))  # the last one of several counts
 
 
@@ -397,70 +486,125 @@ def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> 
     if calibration is None or calibration.order is None or not len(pairs.older):
         return []
     are_values = calibration.order.probabilities(pairs.features) > ORDERED_FROM
-    return _pairs_in_time(pairs, time, are_values)
+    return _pairs_in_time(pairs, time, are_values & (pairs.features["numbers_left"] == 0))
 
 
 def _pairs_in_time(pairs: Pairs, time: Array, chosen: Array) -> list[tuple[int, int]]:
-    chosen = chosen & (pairs.features["words_left"] <= MAX_LEFT)
     found = zip(pairs.older[chosen].tolist(), pairs.newer[chosen].tolist(), strict=True)
     return sorted(found, key=lambda pair: time[pair[1]])
 
 
-def compare(query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array, relevance: Array) -> Pairs:
+def compare(
+    query: ParsedQuery,
+    pool: CandidatePool,
+    rows: Array,
+    scores: Array,
+    relevance: Array,
+    vector: QueryEmbedding | None = None,
+) -> Pairs:
     """Compare rows pairwise, given the score and the relevance of each."""
     time = pool.column("time")[rows]
     older, newer = np.nonzero(time[:, None] < time[None, :])
-    likelihood = _logits(relevance)
-    content = [
-        term for term in query.terms if term not in query.name_terms and term_rarity(term) >= ANSWERING
-    ]
-    numbers = [term for term in query.terms if any(map(str.isdigit, term))]  # count twice: 17 is not 18
-    words_left = _terms_left(pool, rows, [*content, *numbers, *numbers])
-    flags = pool.column("flags")[rows]
-    speaker = pool.column("speaker")[rows]
-    role = pool.column("role")[rows]
-    shared, only_older, only_newer = _term_overlap(pool, rows)
-    both = {
-        "shared": shared[older, newer],
-        "left_older": only_older[older, newer],
-        "left_newer": only_newer[older, newer],
-        "change": (flags[newer] & text.MENTIONS_CHANGE > 0).astype(np.float64),
-        "addition": (flags[newer] & text.MENTIONS_ADDITION > 0).astype(np.float64),
-        "number": ((flags[older] & flags[newer] & text.MENTIONS_NUMBER) > 0).astype(np.float64),
-        "place": ((flags[older] & flags[newer] & text.MENTIONS_PLACE) > 0).astype(np.float64),
-        "name": ((flags[older] & flags[newer] & text.MENTIONS_NAME) > 0).astype(np.float64),
-        "speaker": (speaker[older] == speaker[newer]).astype(np.float64) * (role[older] == role[newer]),
-        "asks": (flags[newer] & text.IS_QUESTION > 0).astype(np.float64),
-        "relevance_older": relevance[older],
-        "relevance_newer": relevance[newer],
-        "least": np.minimum(relevance[older], relevance[newer]),
-        "many": np.full(len(older), float(query.expects_many)),
-        "ahead": np.clip(scores[older] - scores[newer], -6.0, 6.0),
-        "one": np.full(len(older), float(query.expects_one)),
-        "current": np.full(len(older), float(query.tense == "current")),
-        "past": np.full(len(older), float(query.tense == "past")),
-        "logit_older": likelihood[older],
-        "logit_newer": likelihood[newer],
-        "logit_least": np.minimum(likelihood[older], likelihood[newer]),
-        "names_left": np.minimum(_terms_left(pool, rows, _telling_terms(query))[older, newer], 2.0),
-        "words_left": words_left[older, newer].astype(np.float64),
-        "score_lead": _score_lead(scores)[older, newer],
-        "top_older": scores[older] - scores.max(initial=-np.inf),
-        "top_newer": scores[newer] - scores.max(initial=-np.inf),
-        "place_older": 1 / (1 + older),
-        "place_newer": 1 / (1 + newer),
-        "gap": np.log1p((time[newer] - time[older]) / 86_400_000) / 6,
-    }
+    single = _single_features(query, pool, rows, scores, relevance)
+    joint = _term_features(query, pool, rows) | {"score_lead": _score_lead(scores)}
+    closeness = np.zeros((len(rows), 0), np.float32)
+    rarity = np.zeros(0, np.float32)
     if len(pool.vectors):
-        means = _mean_vectors(pool, rows)
-        similarity = means @ means.T
-        closeness = _token_closeness(pool, rows)
-        both["similarity"] = similarity[older, newer]
-        both["forward"] = closeness[older, newer]
-        both["backward"] = closeness[newer, older]
-        both["similarity_lead"] = _similarity_lead(similarity)[older, newer]
-        both["closeness_lead"] = _similarity_lead((closeness + closeness.T) / 2)[older, newer]
-    return Pairs(older, newer, both)
+        joint |= _similarity_features(pool, rows)
+        if vector is not None:
+            known, rarity = _word_closeness(query, pool, vector, rows)
+            closeness = np.zeros((len(rows), len(rarity)), np.float32) if known is None else known
+        single["cosine"] = np.zeros(len(rows)) if vector is None else _cosines(vector.pooled, pool, rows)
+        single["match"] = closeness @ rarity
+        single["worst"] = closeness.min(axis=1, initial=1.0)
+    features = {name: matrix[older, newer] for name, matrix in joint.items()}
+    for name, column in single.items():
+        features |= {f"{name}_older": column[older], f"{name}_newer": column[newer]}
+    features |= _query_features(query, len(older))
+    features |= _closeness_features(closeness[older], closeness[newer], rarity)
+    features |= {
+        "change": features["change_newer"],
+        "addition": features["addition_newer"],
+        "asks": features["asks_newer"],
+        "number": features["number_older"] * features["number_newer"],
+        "place": features["spot_older"] * features["spot_newer"],
+        "name": features["name_older"] * features["name_newer"],
+        "kind": features["kind_older"] * features["kind_newer"],
+        "least": np.minimum(features["relevance_older"], features["relevance_newer"]),
+        "logit_least": np.minimum(features["logit_older"], features["logit_newer"]),
+        "ahead": np.clip(scores[older] - scores[newer], -6.0, 6.0),
+        "gap": np.log1p((time[newer] - time[older]) / 86_400_000) / 6,
+        "thread": (pool.column("thread")[rows][older] >= 0).astype(np.float64),
+    }
+    return Pairs(older, newer, features)
+
+
+_PAIR_FLAGS = {
+    "change": text.MENTIONS_CHANGE,
+    "addition": text.MENTIONS_ADDITION,
+    "asks": text.IS_QUESTION,
+    "number": text.MENTIONS_NUMBER,
+    "spot": text.MENTIONS_PLACE,
+    "name": text.MENTIONS_NAME,
+    "time": text.MENTIONS_TIME,
+    "first_person": text.FIRST_PERSON,
+}
+
+
+def _single_features(
+    query: ParsedQuery, pool: CandidatePool, rows: Array, scores: Array, relevance: Array
+) -> dict[str, Array]:
+    """Return the features of single rows."""
+    flags = pool.column("flags")[rows]
+    said = {name: (flags & flag > 0).astype(np.float64) for name, flag in _PAIR_FLAGS.items()}
+    return said | {
+        "relevance": relevance,
+        "logit": _logits(relevance),
+        "top": scores - scores.max(initial=-np.inf),
+        "place": 1 / (1 + np.arange(len(rows))),
+        "length": np.log1p(pool.column("length")[rows]) / 5,
+        "kind": kind_feature(query, flags),
+    }
+
+
+def _query_features(query: ParsedQuery, count: int) -> dict[str, Array]:
+    """Return what the query asks for, the same for each of so many pairs."""
+    asked = {f"asks_{kind}": float(query.kind == kind) for kind in ("when", "count", "where", "who", "what")}
+    asked |= {
+        "one": float(query.expects_one),
+        "many": float(query.expects_many),
+        "current": float(query.tense == "current"),
+        "terms": min(len(query.terms), 8) / 8,
+    }
+    return {name: np.full(count, value) for name, value in asked.items()}
+
+
+def _closeness_features(older: Array, newer: Array, rarity: Array) -> dict[str, Array]:
+    """Return how much less close one row of a pair comes to the words of the query, and how close both do."""
+    lost, won, both = np.maximum(older - newer, 0), np.maximum(newer - older, 0), np.minimum(older, newer)
+    count = len(rarity)
+    return {
+        "lost": lost @ rarity,
+        "lost_most": (lost * rarity * count).max(axis=1, initial=0.0),
+        "won": won @ rarity,
+        "won_most": (won * rarity * count).max(axis=1, initial=0.0),
+        "both_match": both @ rarity,
+        "both_worst": both.min(axis=1, initial=1.0),
+    }
+
+
+def _similarity_features(pool: CandidatePool, rows: Array) -> dict[str, Array]:
+    """Return [rows, rows]: how alike rows are by their vectors, and how much more than others."""
+    means = _mean_vectors(pool, rows)
+    similarity = means @ means.T
+    closeness = _token_closeness(pool, rows)
+    return {
+        "similarity": similarity,
+        "forward": closeness,
+        "backward": closeness.T,
+        "similarity_lead": _similarity_lead(similarity),
+        "closeness_lead": _similarity_lead((closeness + closeness.T) / 2),
+    }
 
 
 def _highest_other(values: Array, lowest: float) -> Array:
@@ -493,13 +637,13 @@ def _score_lead(scores: Array) -> Array:
 
 
 def _mean_vectors(pool: CandidatePool, rows: Array) -> Array:
-    means = np.zeros((len(rows), pool.dim))
-    for at, row in enumerate(rows.tolist()):
-        own = pool.vectors[pool.vector_rows == row]
-        if len(own):
-            mean = own.mean(axis=0)
-            means[at] = mean / max(float(np.linalg.norm(mean)), 1e-9)
-    return means
+    place = np.full(pool.size, -1)
+    place[rows] = np.arange(len(rows))
+    owners = place[pool.vector_rows]
+    needed = np.flatnonzero(owners >= 0)
+    sums = np.zeros((len(rows), pool.dim))
+    np.add.at(sums, owners[needed], pool.vectors[needed])
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1), 1e-9)[:, None])
 
 
 def _token_closeness(pool: CandidatePool, rows: Array) -> Array:
@@ -520,8 +664,8 @@ def _token_closeness(pool: CandidatePool, rows: Array) -> Array:
     return closeness
 
 
-def _term_overlap(pool: CandidatePool, rows: Array) -> tuple[Array, Array, Array]:
-    """Return the shares of terms, by rarity, that pairs have in common, and that each has alone."""
+def _term_features(query: ParsedQuery, pool: CandidatePool, rows: Array) -> dict[str, Array]:
+    """Return [rows, rows]: what the terms of two rows have in common and what each has alone, by rarity."""
     sizes = pool.column("count")
     starts = np.cumsum(sizes) - sizes
     sets = [pool.terms[starts[row] : starts[row] + sizes[row]] for row in rows.tolist()]
@@ -529,10 +673,33 @@ def _term_overlap(pool: CandidatePool, rows: Array) -> tuple[Array, Array, Array
     owner = np.repeat(np.arange(len(rows)), [len(one) for one in sets])
     has = np.zeros((len(rows), len(terms)))
     has[owner, inverse] = 1.0
-    weights = np.array([term_rarity_by_id(int(term)) for term in terms])
-    weight = has @ weights
-    common = (has * weights) @ has.T
-    union = np.maximum(weight[:, None] + weight[None, :] - common, 1e-9)
-    older_alone = (weight[:, None] - common) / np.maximum(weight[:, None], 1e-9)
-    newer_alone = (weight[None, :] - common) / np.maximum(weight[None, :], 1e-9)
-    return common / union, older_alone, newer_alone
+    rarity = np.array([term_rarity_by_id(int(term)) for term in terms])
+    asked = np.isin(terms, [text.term_id(term) for term in query.terms])
+    whole, common = has @ rarity, (has * rarity) @ has.T
+    own, told = has * (rarity * asked), has * (rarity * ~asked)
+    alone = np.minimum(told.sum(axis=1)[:, None] - told @ has.T, 8.0) / 8
+    content = [
+        term for term in query.terms if term not in query.name_terms and term_rarity(term) >= ANSWERING
+    ]
+    numbers_left = _left(has, terms, [term for term in query.terms if any(map(str.isdigit, term))])
+    speaker, role = pool.column("speaker")[rows], pool.column("role")[rows]
+    return {
+        "shared": common / np.maximum(whole[:, None] + whole[None, :] - common, 1e-9),
+        "left_older": (whole[:, None] - common) / np.maximum(whole[:, None], 1e-9),
+        "left_newer": (whole[None, :] - common) / np.maximum(whole[None, :], 1e-9),
+        "common": np.minimum(common, 4.0) / 4,
+        "told": np.minimum((told * (rarity >= ANSWERING)) @ has.T, 3.0) / 3,  # beyond what is asked for
+        "kept": (own @ has.T + 0.5) / (own.sum(axis=1)[:, None] + 0.5),
+        "alone_older": alone,
+        "alone_newer": alone.T,
+        "numbers_left": numbers_left,
+        "words_left": _left(has, terms, content) + 2 * numbers_left,  # 17 is not 18
+        "names_left": np.minimum(_left(has, terms, _telling_terms(query)), 2.0),
+        "speaker": (speaker[:, None] == speaker[None, :]) * (role[:, None] == role[None, :]) * 1.0,
+    }
+
+
+def _left(has: Array, terms: Array, asked: Sequence[str]) -> Array:
+    """Return [rows, rows]: the number of asked terms that the first row has and the second lacks."""
+    own = has[:, np.isin(terms, [text.term_id(term) for term in asked])]
+    return np.asarray(own.sum(axis=1)[:, None] - own @ own.T)

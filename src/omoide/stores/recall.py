@@ -216,14 +216,18 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
     """Score the candidates and build the hits with their explanations."""
     from omoide.retrieval import relevance
     from omoide.retrieval.pool import distinct_rows
-    from omoide.retrieval.ranking import ScoreTable, score
+    from omoide.retrieval.ranking import Center, ScoreTable, score
 
     query, (pool, asked) = candidates.query, distinct_rows(candidates.pool)
     candidates = candidates._replace(pool=pool)
     calibration = _calibration_of(embedder if len(pool.vectors) else None)
     readings = query.readings or (query,)
+    center = None if calibration is None else Center.of(calibration.center)
     scored = ScoreTable.best_of(
-        [score(one.query, pool, vector=one.vector, mask=candidates.allowed) for one in readings]
+        [
+            score(one.query, pool, vector=one.vector, mask=candidates.allowed, center=center)
+            for one in readings
+        ]
     )
     compared, repeated = _distinct_rows(scored, candidates, max(limit, relevance.MAX_ROWS), asked)
     likelihood = relevance.estimate(
@@ -233,7 +237,7 @@ def _rank(candidates: Candidates, embedder: Embedder | None, limit: int) -> Rank
         calibration,
         floor=DEFAULT_MIN_RELEVANCE,
     )
-    order, newer = _arrange(query.query, pool, compared, scored.total[compared], likelihood, calibration)
+    order, newer = _arrange(query, pool, compared, scored.total[compared], likelihood, calibration)
     wanted = [*order[:limit], *(newer[at] for at in order[:limit] if at in newer)]
     loaded = dict(zip(wanted, candidates.load_entries([compared[at] for at in wanted]), strict=True))
     entries = {at: entry for at, entry in loaded.items() if entry is not None}
@@ -425,7 +429,7 @@ def _text_of_row(pool: CandidatePool, row: int, entry: Entry) -> str:
 
 
 def _arrange(
-    query: ParsedQuery,
+    asked: EncodedQuery,
     pool: CandidatePool,
     rows: Sequence[int],
     scores: Array,
@@ -435,11 +439,12 @@ def _arrange(
     """Return the order of ranked rows, and for outdated ones the newer row, both as indexes into `rows`."""
     from omoide.retrieval import relevance
 
+    query, vector = asked.query, (asked.readings or (asked,))[0].vector
     echoes = relevance.find_echoes(query, pool, rows)
     stated = [at for at, is_echo in enumerate(echoes) if not is_echo]
     known = None if likelihood is None else likelihood[stated]
     arranged, newer = relevance.arrange(
-        query, pool, [rows[at] for at in stated], scores[stated], known, calibration
+        query, pool, [rows[at] for at in stated], scores[stated], known, calibration, vector
     )
     order = _insert_echoes([stated[at] for at in arranged], echoes, likelihood)
     order = _one_part_each(pool, rows, order, echoes, likelihood)
