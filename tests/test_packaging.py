@@ -87,6 +87,10 @@ def own_names(tree: ast.Module) -> Iterator[str]:
                             ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)])
                         ):
                             yield name
+                        case _:
+                            pass
+            case _:
+                pass
 
 
 def test_private_names_of_others_are_few_and_known() -> None:
@@ -141,9 +145,8 @@ def test_the_image_copies_what_is_there_and_what_the_engine_is_sent() -> None:
 
 def test_the_image_installs_extras_that_exist_on_a_python_that_is_tried() -> None:
     """Its Python is one of the classifiers, its extras are those of pyproject.toml."""
-    assert {re.fullmatch(r"python:(3\.\d+)-slim(?: AS \w+)?", value)[1] for value in values("FROM")} <= {
-        *PYTHONS
-    }  # type: ignore[index]
+    bases = [re.fullmatch(r"python:(3\.\d+)-slim(?: AS \w+)?", value) for value in values("FROM")]
+    assert {base and base[1] for base in bases} <= {*PYTHONS}
     [extras] = [match[1] for value in values("RUN") if (match := re.search(r"'\.\[(.*)\]'", value))]
     assert {*extras.split(",")} <= EXTRAS.keys()
 
