@@ -29,7 +29,7 @@ from omoide.core.entry import (
 )
 from omoide.core.value import check_instance, check_texts
 from omoide.errors import Conflict, Invalid, NotFound
-from omoide.stores.adapter import as_store, check_store
+from omoide.stores.adapter import ASYNC_TYPES, as_store, check_store
 from omoide.stores.protocols import (
     AnyStore,
     Store,
@@ -105,6 +105,15 @@ class RecallOptions(FilterFields, RecallFields, total=False):
     """Optional fields of `RecallRequest` and of `Filter`."""
 
 
+def async_store(store: object, hint: str = "") -> Any:
+    """Return a store with async methods; a type that is known to have them is not looked at again.
+
+    Raises:
+        WrongType: It is no store; `hint` ends the remedy.
+    """
+    return store if type(store) in ASYNC_TYPES else check_store(store, hint)
+
+
 def _takes_store(
     agent_verb: str,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
@@ -115,7 +124,7 @@ def _takes_store(
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
             # A call that was meant for the other verb has other arguments, and would fail because of those.
             if args:
-                check_store(args[0], f"; for an agent call {agent_verb}")
+                async_store(args[0], f"; for an agent call {agent_verb}")
             return await verb(*args, **kwargs)
 
         return call
@@ -136,7 +145,7 @@ async def remember(
     the value before, and the result has the outcome `superseded`. `expected_rev` is then the revision of the
     live value, 0 for none.
     """
-    able: Store = check_store(store)
+    able: Store = async_store(store)
     return await able.write(build_write_request(content, scope, {**options}))
 
 
@@ -145,7 +154,7 @@ async def recall(
     store: AnyStore, query: str, scope: Scope, limit: int = 5, **options: Unpack[RecallOptions]
 ) -> RecallResult:
     """Return the memories that answer a query best, with the reasons for each."""
-    able: Store = check_store(store)
+    able: Store = async_store(store)
     return await able.recall(build_recall_request(query, scope, limit, {**options}))
 
 
@@ -262,7 +271,7 @@ async def pinned(store: AnyStore, scope: Scope) -> list[Entry]:
     A scope that names no agent or no user has those of all. A store without documents has none.
     """
     check_instance(scope, "scope", kind=Scope)
-    able: Store = check_store(store)
+    able: Store = async_store(store)
     return await _find_pinned(able, scope, await _list_pins(able, scope))
 
 
@@ -428,7 +437,8 @@ def require(store: Any, protocol: Any, operation: str) -> Any:
     Raises:
         Invalid: It does not; the message names the operation and the protocol.
     """
-    store = as_store(store)
+    if type(store) not in ASYNC_TYPES:
+        store = as_store(store)
     if not isinstance(store, protocol):
         raise Invalid(
             "store", f"{store!r} cannot {operation}", f"use a store that implements {protocol.__name__}"

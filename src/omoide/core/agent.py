@@ -505,8 +505,12 @@ def capabilities(agent: Agent) -> FrozenMap[str, Any]:
 
 def public_snapshot(agent: Agent) -> FrozenMap[str, Any]:
     """Return what an agent shows of itself; one without an identity shows its actions."""
-    identity = IDENTITY.get(agent) or Identity()
-    return identity.snapshot().set("capabilities", capabilities(agent))
+    identity = IDENTITY.get(agent)
+    snapshot = _SNAPSHOT_WITHOUT_IDENTITY if identity is None else identity.snapshot()
+    return snapshot.set("capabilities", capabilities(agent))
+
+
+_SNAPSHOT_WITHOUT_IDENTITY = Identity().snapshot()
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):

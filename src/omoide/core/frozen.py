@@ -43,7 +43,7 @@ from typing import Any, Generic, Self, SupportsIndex, TypeVar, cast, get_args, o
 
 import msgspec
 
-from omoide.core.maps import Items, delete_item, pack, set_item, set_items
+from omoide.core.maps import MAX_DICT, Items, delete_item, pack, set_item, set_items
 from omoide.errors import Invalid, Unsupported, WrongType
 
 T = TypeVar("T")
@@ -594,7 +594,8 @@ def wrap_map_lazy(items: Items[K, V]) -> FrozenMap[K, V]:
 
 def map_of(items: Mapping[K, V]) -> FrozenMap[K, V]:
     """Return a FrozenMap of values that are frozen already."""
-    return wrap_map(pack(items), container_depth(items.values()))
+    small = len(items) <= MAX_DICT  # as most are
+    return wrap_map(dict(items) if small else pack(items), container_depth(items.values()))
 
 
 class FrozenList(Vector[T], Sequence[T]):

@@ -29,7 +29,6 @@ from omoide.promotion.plan import (
     PromotionRun,
     fingerprint,
 )
-from omoide.stores.adapter import check_store
 from omoide.stores.protocols import (
     AnyStore,
     Store,
@@ -39,7 +38,7 @@ from omoide.stores.protocols import (
     SupportsSupersede,
 )
 from omoide.stores.records import Link
-from omoide.verbs import require
+from omoide.verbs import async_store, require
 
 UNDONE_REASON = "promotion undone"
 MAX_EVIDENCE = 100
@@ -84,7 +83,7 @@ async def promote(
         promoted_ids: ids of entries that earlier runs made. An existing entry that is not among them was
             written by an interrupted attempt of this run.
     """
-    able: Store = check_store(store)
+    able: Store = async_store(store)
     promoted: list[PromotedEntry] = []
     failed: list[PromotionFailure] = []
     signals: list[Signal] = []

@@ -34,7 +34,7 @@ from omoide.core.identity import Identity
 from omoide.core.signal import Signal
 from omoide.core.state import IDENTITY, PARENT, Context, Parent
 from omoide.errors import IdTaken, Invalid, NotFound, NotRunning, TooManyAgents, WrongType
-from omoide.runtime.mailbox import Change
+from omoide.runtime.mailbox import OwnChange
 from omoide.runtime.scheduler import next_after
 from omoide.runtime.tasks import BlockingWork, Work, await_guarded
 from omoide.turns.tools import call_action
@@ -97,7 +97,7 @@ def adopt_child(directive: directives.AdoptChild, server: AgentServer) -> None:
     if child is server or _is_ancestor(child, server):
         raise Invalid("child", f"{directive.child!r} is the agent itself or its ancestor", "adopt another")
     parent = Parent(id=server.id, tag=directive.tag, metadata=directive.metadata)
-    child.enqueue_change(Change(lambda agent: (PARENT.put(agent, parent), [])))
+    child.enqueue_change(OwnChange(lambda agent: (PARENT.put(agent, parent), [])))
     _attach_child(child, directive.tag, server)
 
 
@@ -192,7 +192,9 @@ async def _run_instruction(
         server.enqueue_change(change)
 
 
-async def _await_result(directive: directives.RunInstruction, before: Agent, signal: Signal | None) -> Change:
+async def _await_result(
+    directive: directives.RunInstruction, before: Agent, signal: Signal | None
+) -> OwnChange:
     """Run an action, and return the change of the agent that its result is."""
     instruction, wanted = directive.instruction, directive.result_action
     status, result, message = "ok", None, None
@@ -206,14 +208,14 @@ async def _await_result(directive: directives.RunInstruction, before: Agent, sig
             raise
         status, message = "error", error_directive(error, "run").message
     if wanted is None:
-        return Change(partial(_merge_result, before, result), signal, instruction.action)
+        return OwnChange(partial(_merge_result, before, result), signal, instruction.action)
     report = {
         "action": instruction.action,
         "status": status,
         "result": _result_value(result),
         "error": message,
     }
-    return Change(partial(_call_result_action, wanted, report, signal), signal, wanted)
+    return OwnChange(partial(_call_result_action, wanted, report, signal), signal, wanted)
 
 
 def _merge_result(before: Agent, result: Any, agent: Agent) -> CommandResult:

@@ -139,7 +139,7 @@ class AwaitedEffects:
         """The first error about the signal."""
 
 
-class Change:
+class OwnChange:
     """A change of the agent by its own work, and the signal and the action that led to it."""
 
     __slots__ = ("action", "apply", "signal")
@@ -182,7 +182,7 @@ class _Sender:
         self.rejected = False
 
 
-MailboxItem = Envelope | SaveRequest | PluginChange | Change
+MailboxItem = Envelope | SaveRequest | PluginChange | OwnChange
 
 
 class Mailbox:

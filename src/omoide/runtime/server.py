@@ -39,10 +39,10 @@ from omoide.runtime import executors
 from omoide.runtime.checkpoints import save_agent
 from omoide.runtime.mailbox import (
     AwaitedEffects,
-    Change,
     Envelope,
     Mailbox,
     MailboxItem,
+    OwnChange,
     PendingReply,
     PluginChange,
     SaveRequest,
@@ -454,7 +454,7 @@ class AgentServer:
                 self.report(error_directive(error, "capture"))
         return directives
 
-    def _apply_change(self, change: Change) -> None:
+    def _apply_change(self, change: OwnChange) -> None:
         self.current_signal = change.signal
         try:
             self.agent, directives = change.apply(self.agent)
@@ -653,7 +653,7 @@ class AgentServer:
             self.runtime.drop(self.id, envelope, "queue_overflow", accepted=False)
             self._report_overflow(f"signal {signal.type!r}")
 
-    def enqueue_change(self, change: Change) -> None:
+    def enqueue_change(self, change: OwnChange) -> None:
         """Apply a change to the agent, in its turn."""
         if not self.mailbox.put_internal(change):
             self._report_overflow("the result of a job")

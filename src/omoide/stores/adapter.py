@@ -11,7 +11,7 @@ from functools import partial
 from inspect import Parameter, getattr_static, isawaitable, isclass, iscoroutinefunction, isroutine, signature
 from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from omoide.core.entry import Scope
 from omoide.core.frozen import EMPTY_MAP
@@ -25,7 +25,8 @@ REMEDY = "open one with open_store, or pass an object, or (module or class, opti
 )
 _OPTION_NAMES = ("options", "opts")
 
-_async_types: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+ASYNC_TYPES: WeakSet[type] = WeakSet()
+"""Types that were found to have async methods."""
 _made: dict[tuple[Any, ...], Any] = {}
 _lock = ForkSafeLock()
 
@@ -82,11 +83,12 @@ def _split(store: Any) -> tuple[Any, Mapping[str, Any] | None]:
 
 
 def _is_async(kind: type) -> bool:
-    known = _async_types.get(kind)
-    if known is None:
-        known = all(iscoroutinefunction(getattr(kind, name, None)) for name in METHODS)
-        _async_types[kind] = known
-    return known
+    if kind in ASYNC_TYPES:
+        return True
+    if all(iscoroutinefunction(getattr(kind, name, None)) for name in METHODS):
+        ASYNC_TYPES.add(kind)
+        return True
+    return False
 
 
 def _is_async_object(store: Any) -> bool:

@@ -108,7 +108,7 @@ class TurnState:
     async def append_entry(self, entry: transcript.EntryFields) -> None:
         """Append to the thread and return when the entry, and all before it, are persisted."""
         # Appended before the lock is held: the next task that holds it records all entries so far, in order.
-        self.agent = thread.append(self.agent, entry)
+        self.agent = thread.put(self.agent, thread.of(self.agent).append(entry))
         async with self._lock:
             if self._record_error is not None:  # what is not in the thread must not happen
                 raise self._record_error

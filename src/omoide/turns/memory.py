@@ -42,12 +42,11 @@ from omoide.errors import (
     WrongType,
 )
 from omoide.retrieval.text import states_nothing, terms
-from omoide.stores.adapter import check_store
 from omoide.stores.protocols import AnyStore, Store, SupportsAccess, SupportsGet
 from omoide.turns.controls import TurnRequest
 from omoide.turns.prompt import capture_request_id, check_non_empty
 from omoide.turns.spec import AUTOMATIC_CAPTURES, AgentSpec, MemoryPolicy
-from omoide.verbs import RememberOptions, build_write_request, shown_pins
+from omoide.verbs import RememberOptions, async_store, build_write_request, shown_pins
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,7 +74,7 @@ def resolve_aliases(options: Mapping[str, Any]) -> dict[str, Any]:
 def _store_of(store: AnyStore | None, memory_store: AnyStore | None) -> Store | None:
     stores = {"store": store, "memory_store": memory_store}
     given = {name: value for name, value in stores.items() if value is not None}
-    return check_store(resolve_aliases(given)["store"]) if given else None
+    return async_store(resolve_aliases(given)["store"]) if given else None
 
 
 def memory_policy(spec: AgentSpec) -> MemoryPolicy | None:

@@ -15,7 +15,6 @@ from omoide.core.thread import ThreadEntry
 from omoide.core.value import check_function, check_instance
 from omoide.errors import Invalid, MissingNamespace, WrongType
 from omoide.retrieval.text import TokenCounter, estimate_tokens
-from omoide.stores.adapter import check_store
 from omoide.stores.protocols import AnyStore, Store
 from omoide.turns.controls import (
     Approval,
@@ -33,6 +32,7 @@ from omoide.turns.memory import memory_policy, namespace_of, recall_scope, resol
 from omoide.turns.model import FunctionModel, Model, ModelFunction
 from omoide.turns.prompt import Exchange, Message, SessionView, TokenCounts, check_non_empty
 from omoide.turns.spec import AgentSpec
+from omoide.verbs import async_store
 
 
 class Paused(Exception):
@@ -184,7 +184,7 @@ class TurnOptions(msgspec.Struct, kw_only=True):
         if self.checkpoint not in (None, *CHECKPOINTS):
             raise Invalid("checkpoint", f"is {self.checkpoint!r}", f"use one of {', '.join(CHECKPOINTS)}")
         if self.store is not None:
-            self.store = check_store(self.store)
+            self.store = async_store(self.store)
         if self.agent is not None:
             check_instance(self.agent, "agent", kind=Agent)
         for field in ("request_id", "session_id", "project_id", "user_id"):
