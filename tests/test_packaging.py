@@ -41,8 +41,6 @@ PRIVATE_NAMES = {
     "_WaitTimeout",  # tests/stores/test_postgres_failures.py: a server that no longer answers
     "_pipeline",  # tests/stores/test_postgres_suite.py: every change that counts what it changed
     "_server_info",  # tests/runtime/nats: servers with and without JetStream
-    "re._constants",  # tests/turns/test_json_schema.py: patterns of every kind
-    "re._parser",
 }
 """Private names of others that the package uses, each with the tests that fail when it is gone."""
 

@@ -45,7 +45,7 @@ _MAX_AGENTS = 10
 """Number of agents that are named for each namespace."""
 _EXTRAS = {
     "vector": ("numpy", "onnxruntime", "tokenizers"),
-    "models": ("pydantic_ai",),
+    "models": ("json_repair", "jsonschema_rs", "pydantic_ai"),
     "documents": ("markdown_it", "pypdf", "selectolax"),
     "graph": ("pyoxigraph",),
     "shacl": ("pyoxigraph", "pyshacl"),
@@ -55,9 +55,11 @@ _EXTRAS = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "nats": ("nats",),
+    "schemas": ("jsonschema_rs",),
     "tokens": ("splintr",),
     "yaml": ("yaml",),
     "otel": ("opentelemetry",),
+    "testing": ("pytest",),
 }
 
 

@@ -343,6 +343,8 @@ OUTDATED_FROM = 0.97
 """Probability from which an older hit is said to be outdated; statements that are both true must not be."""
 ORDERED_FROM = 0.6
 """Probability from which the newer of two hits stands first."""
+ANSWERS_FROM = 0.025
+"""Relevance from which a hit counts as an answer that a newer one may replace, or be."""
 ANSWERING = 0.5
 """Rarity from which a word of the query counts for what two hits speak of."""
 MAX_LEFT = 1
@@ -486,7 +488,9 @@ def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> 
     if calibration is None or calibration.order is None or not len(pairs.older):
         return []
     are_values = calibration.order.probabilities(pairs.features) > ORDERED_FROM
-    return _pairs_in_time(pairs, time, are_values & (pairs.features["numbers_left"] == 0))
+    # What does not help to answer by itself is no newer answer.
+    answers = pairs.features["relevance_newer"] >= np.minimum(pairs.features["relevance_older"], ANSWERS_FROM)
+    return _pairs_in_time(pairs, time, are_values & answers & (pairs.features["numbers_left"] == 0))
 
 
 def _pairs_in_time(pairs: Pairs, time: Array, chosen: Array) -> list[tuple[int, int]]:

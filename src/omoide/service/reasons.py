@@ -6,6 +6,7 @@ from omoide.core.entry import Why
 
 PART_DESCRIPTIONS = {
     "vector": "close in meaning",
+    "centered": "close in meaning, beyond what all memories share",
     "cosine": "close in meaning",
     "match": "its words are close in meaning",
     "wide": "close in meaning, with what stands right around it",
@@ -39,6 +40,7 @@ PART_DESCRIPTIONS = {
 
 NEGATIVE_PART_DESCRIPTIONS = {
     "vector": "less close in meaning than most",
+    "centered": "not close in meaning, beyond what all memories share",
     "cosine": "not close in meaning",
     "match": "its words are not close in meaning",
     "wide": "less close in meaning than most, with what stands right around it",
