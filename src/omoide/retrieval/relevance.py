@@ -344,7 +344,9 @@ OUTDATED_FROM = 0.97
 ORDERED_FROM = 0.6
 """Probability from which the newer of two hits stands first."""
 ANSWERS_FROM = 0.025
-"""Relevance from which a hit counts as an answer that a newer one may replace, or be."""
+"""Relevance from which a hit counts as an answer."""
+ORDERED_UNLESS_RELEVANT_FROM = 0.8
+"""Probability from which a newer hit that is no answer by itself stands before one that is."""
 ANSWERING = 0.5
 """Rarity from which a word of the query counts for what two hits speak of."""
 MAX_LEFT = 1
@@ -487,10 +489,10 @@ def _find_values(pairs: Pairs, time: Array, calibration: Calibration | None) -> 
     """Return the pairs of an older and a newer row that state values of one thing, the newest last."""
     if calibration is None or calibration.order is None or not len(pairs.older):
         return []
-    are_values = calibration.order.probabilities(pairs.features) > ORDERED_FROM
-    # What does not help to answer by itself is no newer answer.
     answers = pairs.features["relevance_newer"] >= np.minimum(pairs.features["relevance_older"], ANSWERS_FROM)
-    return _pairs_in_time(pairs, time, are_values & answers & (pairs.features["numbers_left"] == 0))
+    needed = np.where(answers, ORDERED_FROM, ORDERED_UNLESS_RELEVANT_FROM)
+    are_values = calibration.order.probabilities(pairs.features) > needed
+    return _pairs_in_time(pairs, time, are_values & (pairs.features["numbers_left"] == 0))
 
 
 def _pairs_in_time(pairs: Pairs, time: Array, chosen: Array) -> list[tuple[int, int]]:
