@@ -123,13 +123,23 @@ def put_in_space(agent: Agent, space: str, key: str, value: Any, **options: Unpa
     set_field(new_space, "data", data)
     set_field(new_space, "rev", old.rev + 1)
     spaces: Spaces = allocate(Spaces)
-    spaces._map = set_item(memory.spaces._map, space, new_space)
+    by_name = memory.spaces._map
+    if type(by_name) is dict:  # `set_item`, for a key that is there already
+        spaces._map = by_name = by_name.copy()
+        by_name[space] = new_space
+    else:
+        spaces._map = set_item(by_name, space, new_space)
     new_memory = shallow_copy(memory)
     set_field(new_memory, "spaces", spaces)
     set_field(new_memory, "rev", memory.rev + 1)
     set_field(new_memory, "updated_at", system_ns() // 1_000_000 if get_override() is None else clock.now())
     state: FrozenMap[str, Any] = allocate(FrozenMap)
-    state._map = set_item(agent.state._map, _KEY, new_memory)
+    by_key = agent.state._map
+    if type(by_key) is dict:
+        state._map = by_key = by_key.copy()
+        by_key[_KEY] = new_memory
+    else:
+        state._map = set_item(by_key, _KEY, new_memory)
     result = shallow_copy(agent)
     set_field(result, "state", state)
     return result

@@ -228,7 +228,7 @@ def set_item(items: Items[K, V], key: K, value: V) -> Items[K, V]:
     """Return a map with one item set."""
     if type(items) is Table:
         return items.set(key, value)
-    new = cast("dict[K, V]", items).copy()
+    new: dict[K, V] = items.copy()  # type: ignore[union-attr]  # a `cast` here would be a call
     new[key] = value
     return new if len(new) <= MAX_DICT else Table.build(new)
 
@@ -237,7 +237,7 @@ def delete_item(items: Items[K, V], key: K) -> Items[K, V]:
     """Return a map without a key, which must exist."""
     if type(items) is Table:
         return items.delete(key)
-    new = cast("dict[K, V]", items).copy()
+    new: dict[K, V] = items.copy()  # type: ignore[union-attr]
     del new[key]
     return new
 
