@@ -39,6 +39,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.clock = 1
         self.rev, self.updated_at = 0, 1
         self.model = {"world": Shape({}), "tasks": Shape([])}
+        self.deleted: dict[str, int] = {}
         with clock.override(lambda: 1), ids.override(lambda prefix: f"{prefix}1"):
             self.memory = Memory.new()
             bare = Agent.new("tester", state={"own": 1})
@@ -121,7 +122,7 @@ class MemoryMachine(RuleBasedStateMachine):
             if known:
                 return
             self.rev, self.updated_at = self.rev + 1, self.clock
-            self.model[name] = Shape(kept, 0, LIMIT if name == "rag:cache" else None)
+            self.model[name] = Shape(kept, self.first_rev(name, 0), LIMIT if name == "rag:cache" else None)
 
     @rule(name=names, data=contents, rev=st.integers(0, 5), expect=expectations, alias=st.booleans())
     def put_space(self, name: str, data: Any, rev: int, expect: str, alias: bool) -> None:
@@ -132,7 +133,9 @@ class MemoryMachine(RuleBasedStateMachine):
         scramble(data)
         if self.attempt(operation, name, name, new, expect=expect, refusals=wrong):
             old = self.model.get(name)
-            self.model[name] = Shape(kept, rev if old is None else max(rev, old.rev) + 1)
+            self.model[name] = Shape(
+                kept, self.first_rev(name, rev) if old is None else max(rev, old.rev) + 1
+            )
             self.rev, self.updated_at = self.rev + 1, self.clock
 
     @rule(name=names, data=contents, rev=st.integers(0, 5), expect=expectations)
@@ -156,8 +159,13 @@ class MemoryMachine(RuleBasedStateMachine):
         wrong = (ReservedSpace,) if name in ("world", "tasks") else ()
         operation = "space_delete" if alias else "delete_space"
         if self.attempt(operation, name, name, expect=expect, refusals=wrong):
-            self.model.pop(name, None)
+            if name in self.model:
+                self.deleted[name] = self.model.pop(name).rev
             self.rev, self.updated_at = self.rev + 1, self.clock
+
+    def first_rev(self, name: str, given: int) -> int:
+        """The revision of a space that is created: one that was deleted goes on from where it was."""
+        return max(given, self.deleted.pop(name) + 1) if name in self.deleted else given
 
     # Maps
 
